@@ -1,0 +1,150 @@
+//! What adit tells of: a bounded ring of events, numbered, with gaps that show.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+
+use super::health::State;
+use super::time::{Time, WallTime};
+
+/// Something worth telling.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Event {
+    /// Numbered from 1, without holes.
+    pub id: u64,
+    /// When.
+    pub at: WallTime,
+    /// What.
+    #[serde(flatten)]
+    pub kind: Kind,
+}
+
+/// The kinds of event.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Kind {
+    /// A tunnel changed its state.
+    Transition {
+        /// The tunnel's name.
+        tunnel: String,
+        /// State before.
+        from: State,
+        /// State after.
+        to: State,
+        /// The rule that fired.
+        rule: u8,
+        /// The rule in words, with its numbers.
+        reason: String,
+        /// What every route over the tunnel costs more now.
+        penalty: u32,
+    },
+    /// The tunnels that carry a prefix's traffic changed.
+    Route {
+        /// The prefix.
+        prefix: String,
+        /// Tunnels before.
+        from: Vec<String>,
+        /// Tunnels after.
+        to: Vec<String>,
+    },
+    /// The prober's own trouble: no verdict about any tunnel.
+    LocalFault {
+        /// The tunnel, where it concerns one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tunnel: Option<String>,
+        /// What happened.
+        fault: &'static str,
+        /// In words.
+        reason: String,
+    },
+    /// An operator asked for traffic to leave a tunnel, or to come back.
+    Drain {
+        /// The tunnel's name.
+        tunnel: String,
+        /// Whether it is drained now.
+        drained: bool,
+        /// What every route over the tunnel costs more now.
+        penalty: u32,
+    },
+    /// Something wants an operator's attention before it becomes a fault.
+    Warning {
+        /// The tunnel's name.
+        tunnel: String,
+        /// What, and what to do.
+        reason: String,
+    },
+    /// One probe's outcome; told only while a recording is on.
+    Sample {
+        /// The tunnel's name.
+        tunnel: String,
+        /// Seconds since the engine's start, exact to the nanosecond.
+        t: Time,
+        /// Success or failure; absent if inconclusive.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ok: Option<bool>,
+        /// True if it is no sample at all.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        inconclusive: bool,
+        /// Round-trip time of a success.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rtt_us: Option<u64>,
+    },
+    /// The engine started: nothing is known yet.
+    Start {
+        /// How many tunnels there are.
+        tunnels: usize,
+        /// The program's version.
+        version: &'static str,
+    },
+    /// The engine stops.
+    Stop {},
+}
+
+/// How many events are kept.
+pub const CAPACITY: usize = 4096;
+
+/// The last events.
+#[derive(Debug, Clone)]
+pub struct Ring {
+    events: VecDeque<Event>,
+    next: u64,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self { events: VecDeque::new(), next: 1 }
+    }
+}
+
+impl Ring {
+    /// Adds an event, letting go of the oldest if need be.
+    pub fn push(&mut self, at: WallTime, kind: Kind) {
+        if self.events.len() == CAPACITY {
+            self.events.pop_front();
+        }
+        self.events.push_back(Event { id: self.next, at, kind });
+        self.next += 1;
+    }
+
+    /// The events after the one numbered `since`.
+    pub fn after(&self, since: u64) -> impl Iterator<Item = &Event> {
+        let skip = usize::try_from((since + 1).saturating_sub(self.first())).unwrap_or(usize::MAX);
+        self.events.iter().skip(skip)
+    }
+
+    /// How many events after `since` are no longer there.
+    #[must_use]
+    pub fn missed(&self, since: u64) -> u64 {
+        self.first().saturating_sub(since.saturating_add(1))
+    }
+
+    /// The number of the last event; 0 before the first.
+    #[must_use]
+    pub const fn last(&self) -> u64 {
+        self.next - 1
+    }
+
+    fn first(&self) -> u64 {
+        self.events.front().map_or(self.next, |event| event.id)
+    }
+}

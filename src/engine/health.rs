@@ -1,0 +1,281 @@
+//! The hysteresis: samples in, a verdict out. `spec/health.md` in code.
+//!
+//! | # | in state | when | goes to |
+//! | --- | --- | --- | --- |
+//! | 1 | unknown, healthy, degraded | the last second holds at least 3 samples, all failures | down |
+//! | 2 | down | the last 3 samples are successes | degraded |
+//! | 3 | healthy | of the last 5 minutes' samples at least 2 and at least 0.1 % failed | degraded |
+//! | 4 | degraded | the last 30 samples are clean and rule 3's condition does not hold | healthy |
+//! | 5 | unknown | 3 samples, rule 1 did not fire | degraded if 2 failed, else healthy |
+//!
+//! The rules are applied to each sample in this order, and the first that fires ends it: there is
+//! never more than one transition for one sample. Going down is fast, coming back is slow; that
+//! asymmetry is the hysteresis, and there is no other damping.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use super::Time;
+use super::window::{Outcome, Window};
+
+/// What adit says of a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum State {
+    /// No verdict yet, or not checked at all. Never reported as healthy.
+    Unknown,
+    /// Carries traffic.
+    Healthy,
+    /// Loses some, or was down a short time ago.
+    Degraded,
+    /// Carries nothing.
+    Down,
+}
+
+impl State {
+    /// All of them, best first after "unknown".
+    pub const ALL: [Self; 4] = [Self::Unknown, Self::Healthy, Self::Degraded, Self::Down];
+
+    /// The name in every output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Healthy => "healthy",
+            Self::Degraded => "degraded",
+            Self::Down => "down",
+        }
+    }
+
+    /// The state of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// 1, 0.5 and 0 as in Cloudflare's analytics; nothing for unknown.
+    #[must_use]
+    pub const fn code(self) -> Option<f64> {
+        match self {
+            Self::Unknown => None,
+            Self::Healthy => Some(1.0),
+            Self::Degraded => Some(0.5),
+            Self::Down => Some(0.0),
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// A share in millionths, so that "at least 0.1 %" is exact integer arithmetic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ratio(pub u32);
+
+impl Ratio {
+    /// Whether `part` of `whole` is at least this share.
+    #[must_use]
+    pub fn reached(self, part: u64, whole: u64) -> bool {
+        u128::from(part) * 1_000_000 >= u128::from(whole) * u128::from(self.0)
+    }
+}
+
+/// The numbers in the rules. The defaults are the specification's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Rule 3: the share of failures within `degraded_window` that makes a tunnel degraded.
+    pub degraded_ratio: Ratio,
+    /// Rules 3 and 5: never on fewer failures than this, so that one lost packet costs nothing.
+    pub degraded_min_failures: u32,
+    /// The long window (W5).
+    pub degraded_window: Duration,
+    /// Rule 1: at least so many samples; rule 5: the first verdict needs as many.
+    pub down_min_samples: u32,
+    /// The short window (W1).
+    pub down_window: Duration,
+    /// Rule 2: so many successes in a row.
+    pub up_samples: u32,
+    /// Rule 4: so many last samples must be clean (L30); at most [`super::window::RECENT_MAX`].
+    pub recovery_samples: u32,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            degraded_ratio: Ratio(1_000),
+            degraded_min_failures: 2,
+            degraded_window: Duration::from_secs(300),
+            down_min_samples: 3,
+            down_window: Duration::from_secs(1),
+            up_samples: 3,
+            recovery_samples: 30,
+        }
+    }
+}
+
+/// A change of state: a value, whose consequences are drawn elsewhere, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition {
+    /// When: the time of the sample that decided.
+    pub at: Time,
+    /// The state before.
+    pub from: State,
+    /// The state after.
+    pub to: State,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// The rule that fired, with the numbers that it saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reason {
+    /// 1 to 5, as in the table above.
+    pub rule: u8,
+    /// Samples looked at.
+    pub samples: u64,
+    /// Failures among them.
+    pub failures: u64,
+    /// The span of time looked at; zero where the rule counts samples only.
+    pub span: Duration,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, samples, failures, span } = self;
+        let span = humantime::format_duration(*span);
+        match rule {
+            1 => write!(f, "rule 1: all of the last {samples} samples failed within {span}"),
+            2 => write!(f, "rule 2: the last {samples} samples are successes"),
+            3 => write!(f, "rule 3: {failures} of {samples} samples failed in {span}"),
+            4 => write!(f, "rule 4: the last {samples} samples are clean, and so are the last {span}"),
+            _ => write!(f, "rule 5: {failures} of the first {samples} samples failed"),
+        }
+    }
+}
+
+/// The health of one tunnel.
+#[derive(Debug, Clone)]
+pub struct Health {
+    state: State,
+    rules: Rules,
+    window: Window,
+    last: Option<Transition>,
+}
+
+impl Health {
+    /// A tunnel of which nothing is known.
+    #[must_use]
+    pub const fn new(rules: Rules) -> Self {
+        Self::starting_as(State::Unknown, rules)
+    }
+
+    /// A tunnel with a first state and an empty history.
+    #[must_use]
+    pub const fn starting_as(state: State, rules: Rules) -> Self {
+        Self { state, rules, window: Window::new(rules.degraded_window), last: None }
+    }
+
+    /// The state now.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The rules that hold.
+    #[must_use]
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The samples.
+    #[must_use]
+    pub const fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// How the state was reached.
+    #[must_use]
+    pub const fn last_transition(&self) -> Option<&Transition> {
+        self.last.as_ref()
+    }
+
+    /// Lets go of samples that have become too old. Moves no state: only a sample does.
+    pub fn forget(&mut self, now: Time) {
+        self.window.forget(now);
+    }
+
+    /// Judges one sample: the only way in which a state changes.
+    pub fn judge(&mut self, now: Time, outcome: Outcome) -> Option<Transition> {
+        self.window.push(now, outcome);
+        let (to, rule) = match self.state {
+            State::Unknown if self.dead(now) => (State::Down, 1),
+            State::Unknown if self.known() && self.failed_often() => (State::Degraded, 5),
+            State::Unknown if self.known() => (State::Healthy, 5),
+            State::Unknown => return None,
+            State::Healthy if self.dead(now) => (State::Down, 1),
+            State::Healthy if self.lossy() => (State::Degraded, 3),
+            State::Healthy => return None,
+            State::Degraded if self.dead(now) => (State::Down, 1),
+            State::Degraded if self.clean() && !self.lossy() => (State::Healthy, 4),
+            State::Degraded => return None,
+            State::Down if self.alive() => (State::Degraded, 2),
+            State::Down => return None,
+        };
+        let transition = Transition { at: now, from: self.state, to, reason: self.reason(rule) };
+        self.state = to;
+        self.last = Some(transition);
+        Some(transition)
+    }
+
+    /// Rule 1's condition.
+    fn dead(&self, now: Time) -> bool {
+        self.window.all_failed(self.rules.down_min_samples, self.rules.down_window, now)
+    }
+
+    /// Rule 2's condition.
+    fn alive(&self) -> bool {
+        self.window.successes_in_a_row() >= u64::from(self.rules.up_samples)
+    }
+
+    /// Rule 3's condition.
+    pub(super) fn lossy(&self) -> bool {
+        self.failed_often() && self.rules.degraded_ratio.reached(self.window.failures(), self.window.samples())
+    }
+
+    /// Rule 4's first condition: as many samples as it takes, and below the ratio, which is
+    /// "no failure" for any ratio up to one in that number.
+    pub(super) fn clean(&self) -> bool {
+        let (samples, failures) = self.window.last(self.rules.recovery_samples);
+        samples == self.rules.recovery_samples
+            && !self.rules.degraded_ratio.reached(u64::from(failures), u64::from(samples))
+    }
+
+    fn failed_often(&self) -> bool {
+        self.window.failures() >= u64::from(self.rules.degraded_min_failures)
+    }
+
+    fn known(&self) -> bool {
+        self.window.total() >= u64::from(self.rules.down_min_samples)
+    }
+
+    fn reason(&self, rule: u8) -> Reason {
+        let rules = &self.rules;
+        let (samples, failures, span) = match rule {
+            1 => (u64::from(rules.down_min_samples), u64::from(rules.down_min_samples), rules.down_window),
+            2 => (u64::from(rules.up_samples), 0, Duration::ZERO),
+            4 => (u64::from(rules.recovery_samples), 0, rules.degraded_window),
+            _ => (self.window.samples(), self.window.failures(), rules.degraded_window),
+        };
+        Reason { rule, samples, failures, span }
+    }
+}

@@ -1,0 +1,139 @@
+//! Probes between sending and settling. A probe settles once (law 1).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Time;
+
+/// How a probe stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Under way.
+    Waiting,
+    /// Settled as a success.
+    Answered,
+    /// Settled as a failure.
+    Lost,
+    /// Settled as neither: the engine's own trouble.
+    Inconclusive,
+}
+
+/// Why a probe was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Its turn had come.
+    Regular,
+    /// To confirm what another probe showed.
+    Burst,
+}
+
+/// One probe.
+#[derive(Debug, Clone, Copy)]
+pub struct Probe {
+    /// When it was sent.
+    pub sent: Time,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// Why it was sent.
+    pub purpose: Purpose,
+    /// How it stands.
+    pub standing: Standing,
+    /// A burst has been started because of it, before its deadline: its failure starts no other.
+    pub retried: bool,
+}
+
+/// What an answer turned out to be.
+#[derive(Debug, Clone, Copy)]
+pub enum Settled {
+    /// The first answer to a waiting probe.
+    Now(Probe),
+    /// The probe had been answered.
+    Duplicate,
+    /// The probe had been given up; its data are there while they are still remembered.
+    Late(Option<Probe>),
+    /// No such probe was ever sent.
+    NeverSent,
+}
+
+/// The probes of one tunnel, by sequence.
+#[derive(Debug, Clone, Default)]
+pub struct InFlight {
+    /// Sequence of the first of `probes`.
+    first: u64,
+    /// Every probe from there on, settled or not.
+    probes: VecDeque<Probe>,
+    waiting: u32,
+}
+
+/// Settled probes that are remembered, to tell a duplicate from a late answer.
+const REMEMBERED: usize = 8;
+
+impl InFlight {
+    /// Notes a sending and returns its sequence.
+    pub fn send(&mut self, sent: Time, timeout: Duration, purpose: Purpose) -> u64 {
+        while self.probes.len() >= REMEMBERED
+            && self.probes.front().is_some_and(|probe| probe.standing != Standing::Waiting)
+        {
+            self.probes.pop_front();
+            self.first += 1;
+        }
+        self.probes.push_back(Probe { sent, timeout, purpose, standing: Standing::Waiting, retried: false });
+        self.waiting += 1;
+        self.first + self.probes.len() as u64 - 1
+    }
+
+    /// Settles a probe, unless it has been: then `None`.
+    pub fn settle(&mut self, sequence: u64, standing: Standing) -> Option<Probe> {
+        let probe = self.get_mut(sequence)?;
+        if probe.standing != Standing::Waiting {
+            return None;
+        }
+        probe.standing = standing;
+        let settled = *probe;
+        self.waiting -= 1;
+        Some(settled)
+    }
+
+    /// What an answer to this sequence is worth; settles it if it is the first in time.
+    pub fn answer(&mut self, sequence: u64) -> Settled {
+        if sequence >= self.first + self.probes.len() as u64 {
+            return Settled::NeverSent;
+        }
+        match self.get_mut(sequence).map(|probe| *probe) {
+            None => Settled::Late(None),
+            Some(probe) => match probe.standing {
+                Standing::Waiting => self.settle(sequence, Standing::Answered).map_or(Settled::Duplicate, Settled::Now),
+                Standing::Answered => Settled::Duplicate,
+                Standing::Lost | Standing::Inconclusive => Settled::Late(Some(probe)),
+            },
+        }
+    }
+
+    /// Marks a probe as the reason of a burst.
+    pub fn set_retried(&mut self, sequence: u64) {
+        if let Some(probe) = self.get_mut(sequence) {
+            probe.retried = true;
+        }
+    }
+
+    /// The probe of this sequence, while it is remembered.
+    #[must_use]
+    pub fn get(&self, sequence: u64) -> Option<&Probe> {
+        self.probes.get(usize::try_from(sequence.checked_sub(self.first)?).ok()?)
+    }
+
+    fn get_mut(&mut self, sequence: u64) -> Option<&mut Probe> {
+        self.probes.get_mut(usize::try_from(sequence.checked_sub(self.first)?).ok()?)
+    }
+
+    /// The waiting probes, oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = (u64, &Probe)> {
+        (self.first..).zip(&self.probes).filter(|(_, probe)| probe.standing == Standing::Waiting)
+    }
+
+    /// How many probes are waiting.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.waiting
+    }
+}

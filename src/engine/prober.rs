@@ -1,0 +1,235 @@
+//! One tunnel's run-time state, and what it decides by itself.
+
+use std::time::Duration;
+
+use super::health::{Health, State};
+use super::inflight::{InFlight, Probe, Purpose};
+use super::penalty::{self, Drain};
+use super::rtt::Estimator;
+use super::schedule;
+use super::settings::{ReturnPath, Timeout, Tunnel};
+use super::time::{Time, WallTime};
+use crate::wire::{Direction, Path, Reject, Reply, Template, payload};
+
+/// What is counted for each tunnel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counters {
+    /// Probes that left.
+    pub sent: u64,
+    /// Probes answered in time.
+    pub received: u64,
+    /// Probes settled as failures.
+    pub lost: u64,
+    /// Answers after the deadline.
+    pub late: u64,
+    /// Answers to a probe that had been answered.
+    pub duplicate: u64,
+    /// Answers that name this tunnel, with a tag that is not ours.
+    pub forged: u64,
+    /// Probes that came to nothing by the prober's own trouble.
+    pub local_faults: u64,
+}
+
+/// Why a probe failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// No valid answer by the deadline.
+    Timeout,
+    /// The kernel refused to send: traffic could not have left either.
+    Refused(&'static str),
+}
+
+impl Failure {
+    /// In words.
+    #[must_use]
+    pub fn reason(self) -> String {
+        match self {
+            Self::Timeout => "timeout".to_owned(),
+            Self::Refused(error) => format!("not sent: {error}"),
+        }
+    }
+}
+
+/// Confirming probes under way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Burst {
+    /// Probes of it that are queued or in flight.
+    pub(super) left: u8,
+    /// It confirms a failure: a probe of it that is still queued is pointless after an answer.
+    pub(super) confirms_failure: bool,
+    /// One of its probes, or the one it confirms, was answered.
+    pub(super) answered: bool,
+}
+
+/// Successive failures after which the ICMP identifier changes: a stateful box on the way may have
+/// pinned the old one to a broken flow.
+const IDENTIFIER_PATIENCE: u32 = 10;
+/// Samples between two looks at the percentile that `timeout = "auto"` follows.
+const AUTO_EVERY: u64 = 16;
+
+pub(super) struct Prober {
+    pub(super) settings: Tunnel,
+    pub(super) template: Template,
+    pub(super) health: Health,
+    pub(super) in_flight: InFlight,
+    pub(super) rtt: Estimator,
+    pub(super) counters: Counters,
+    pub(super) drain: Option<Drain>,
+    pub(super) burst: Burst,
+    pub(super) next_due: Time,
+    pub(super) started: bool,
+    /// Regular probes queued but not sent: never more than one.
+    pub(super) queued: bool,
+    pub(super) last_sample: Time,
+    pub(super) since: WallTime,
+    pub(super) last_failure: Option<(WallTime, Failure)>,
+    pub(super) last_reject: Option<(WallTime, Reject)>,
+    /// The last answer bore the reflector's mark.
+    pub(super) authenticated: bool,
+    pub(super) slow: bool,
+    failures_in_a_row: u32,
+    identifier_salt: u32,
+    auto_timeout: Duration,
+}
+
+impl Prober {
+    pub(super) fn new(settings: Tunnel, first_due: Time, since: WallTime) -> Self {
+        Self {
+            template: Template::new(&settings.onion),
+            health: Health::new(settings.check.rules),
+            settings,
+            in_flight: InFlight::default(),
+            rtt: Estimator::default(),
+            counters: Counters::default(),
+            drain: None,
+            burst: Burst::default(),
+            next_due: first_due,
+            started: false,
+            queued: false,
+            last_sample: Time::ZERO,
+            since,
+            last_failure: None,
+            last_reject: None,
+            authenticated: false,
+            slow: false,
+            failures_in_a_row: 0,
+            identifier_salt: 0,
+            auto_timeout: Timeout::AUTO_MAX,
+        }
+    }
+
+    pub(super) fn penalty(&self) -> u32 {
+        penalty::penalty(self.health.state(), self.drain)
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        match self.settings.check.timeout {
+            Timeout::Fixed(timeout) => timeout,
+            Timeout::Auto => self.auto_timeout,
+        }
+    }
+
+    /// When a probe is given up. A stall restarts the wait: what the engine could not listen for
+    /// is waited for once more, in full.
+    pub(super) fn deadline(probe: &Probe, stall_end: Time) -> Time {
+        let deadline = probe.sent + probe.timeout;
+        if probe.sent < stall_end { deadline.max(stall_end + probe.timeout) } else { deadline }
+    }
+
+    /// When a probe's answer is suspiciously late, so that the confirming probes need not wait for
+    /// its deadline. `None` where early retry does not apply.
+    pub(super) fn early(&self, probe: &Probe, stall_end: Time) -> Option<Time> {
+        let applies = self.settings.check.early_retry
+            && probe.purpose == Purpose::Regular
+            && !probe.retried
+            && probe.sent >= stall_end
+            && self.burst.left == 0
+            && self.health.state() != State::Down;
+        let patience = self.rtt.early_retry().filter(|_| applies)?;
+        (patience < probe.timeout).then(|| probe.sent + patience)
+    }
+
+    /// When this tunnel wants attention next.
+    pub(super) fn attention(&self, stall_end: Time) -> Option<Time> {
+        if !self.settings.check.enabled {
+            return None;
+        }
+        let waiting = self
+            .in_flight
+            .waiting()
+            .flat_map(|(_, probe)| [Some(Self::deadline(probe, stall_end)), self.early(probe, stall_end)]);
+        waiting.flatten().chain([self.next_due]).min()
+    }
+
+    /// Whether an answer came the way it must (return path, addresses, mark).
+    pub(super) fn check_way(&self, reply: &Reply<'_>, is_ours: impl Fn(&Path) -> bool) -> Result<(), Reject> {
+        let onion = &self.settings.onion;
+        match (onion.style.direction, reply.path) {
+            (Direction::Unidirectional, Path::Bare) => {}
+            (Direction::Unidirectional, Path::Gre { .. }) | (Direction::Bidirectional, Path::Bare) => {
+                return Err(Reject::WrongPath);
+            }
+            (Direction::Bidirectional, Path::Gre { outer, key }) => match self.settings.check.return_path {
+                ReturnPath::Any if is_ours(&reply.path) => {}
+                ReturnPath::Any | ReturnPath::Strict if outer != onion.outer => return Err(Reject::WrongOuter),
+                ReturnPath::Any | ReturnPath::Strict if key != onion.gre.key => return Err(Reject::WrongKey),
+                ReturnPath::Any | ReturnPath::Strict => {}
+            },
+        }
+        if reply.inner != onion.inner {
+            return Err(Reject::WrongInner);
+        }
+        match &self.settings.check.mark_key {
+            Some(key) if !payload::is_marked(reply.payload, key) => Err(Reject::Mark),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The ICMP identifier: spread over tunnels, another one after repeated failure.
+    pub(super) fn identifier(&self, tunnel: u32, epoch: u64) -> u16 {
+        let bits = schedule::mix(epoch, u64::from(tunnel) << 32 | u64::from(self.identifier_salt));
+        let [high, low, ..] = bits.to_be_bytes();
+        u16::from_be_bytes([high, low])
+    }
+
+    pub(super) fn note_success(&mut self, rtt: Duration) {
+        self.counters.received += 1;
+        self.failures_in_a_row = 0;
+        self.rtt.update(rtt);
+        self.burst.answered = true;
+        self.authenticated = self.settings.check.mark_key.is_some();
+    }
+
+    pub(super) fn note_failure(&mut self, at: WallTime, failure: Failure) {
+        self.counters.lost += 1;
+        self.last_failure = Some((at, failure));
+        self.failures_in_a_row += 1;
+        if self.failures_in_a_row.is_multiple_of(IDENTIFIER_PATIENCE) {
+            self.identifier_salt += 1;
+        }
+    }
+
+    /// Follows the path's round-trip times, where the time-out is "auto".
+    pub(super) fn follow_path(&mut self) {
+        let samples = self.health.window().total();
+        if self.settings.check.timeout == Timeout::Auto && (samples < AUTO_EVERY || samples.is_multiple_of(AUTO_EVERY))
+        {
+            self.auto_timeout = self.health.window().rtt().map_or(Timeout::AUTO_MAX, |rtt| {
+                (Duration::from_micros(u64::from(rtt.p99_us)) * 3).clamp(Timeout::AUTO_MIN, Timeout::AUTO_MAX)
+            });
+        }
+    }
+
+    /// Whether the smoothed round-trip time has just passed 70 % of the time-out. It must fall
+    /// below 60 % before it can pass again.
+    pub(super) fn became_slow(&mut self) -> bool {
+        let (smoothed, timeout) = (self.rtt.smoothed().unwrap_or_default(), self.timeout());
+        if smoothed * 10 > timeout * 7 {
+            return !std::mem::replace(&mut self.slow, true);
+        }
+        if smoothed * 10 < timeout * 6 {
+            self.slow = false;
+        }
+        false
+    }
+}

@@ -1,0 +1,252 @@
+//! What status shows: plain values, taken at one moment, that borrow nothing.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::prober::Prober;
+use super::routes::Route;
+use super::time::WallTime;
+use super::{Counters, Engine, State, Time};
+use crate::wire::{Direction, Reject, probe::Kind};
+
+/// One tunnel.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TunnelView {
+    /// Its name.
+    pub name: String,
+    /// How probes are wrapped.
+    pub encapsulation: &'static str,
+    /// `request` or `reply`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// `bidirectional` or `unidirectional`.
+    pub direction: &'static str,
+    /// The verdict.
+    pub state: State,
+    /// 1, 0.5, 0 or null.
+    pub health: Option<f64>,
+    /// Since when it has this state.
+    pub since: WallTime,
+    /// An operator has asked for traffic to leave it.
+    pub drained: bool,
+    /// What every route over it costs more.
+    pub penalty: u32,
+    /// Whether it is checked at all.
+    pub checked: bool,
+    /// `authenticated` if answers bear the reflector's mark, else `reflected`.
+    pub assurance: &'static str,
+    /// The long window.
+    pub window: WindowView,
+    /// The last thirty samples.
+    pub last_30: LastView,
+    /// Round-trip times; null before the first.
+    pub rtt: Option<RttView>,
+    /// What was counted.
+    pub counters: Counters,
+    /// The last failure.
+    pub last_failure: Option<Dated>,
+    /// The last answer that was refused.
+    pub last_reject: Option<Dated>,
+    /// Why it has this state.
+    pub reason: String,
+}
+
+/// Samples of the long window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct WindowView {
+    /// Its length.
+    pub seconds: f64,
+    /// Samples in it.
+    pub samples: u64,
+    /// Failures among them.
+    pub failures: u64,
+    /// Their share, to four places.
+    pub loss_ratio: f64,
+}
+
+/// The last samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LastView {
+    /// How many there are, at most the rules' `recovery_samples`.
+    pub samples: u32,
+    /// Failures among them.
+    pub failures: u32,
+}
+
+/// Round-trip times in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RttView {
+    /// The last.
+    pub last_us: u64,
+    /// The least in the window.
+    pub min_us: u32,
+    /// Their mean.
+    pub mean_us: u32,
+    /// Their 99th percentile.
+    pub p99_us: u32,
+    /// How much one differs from the next, smoothed.
+    pub jitter_us: u64,
+}
+
+/// A reason with its time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Dated {
+    /// When.
+    pub at: WallTime,
+    /// What.
+    pub reason: String,
+}
+
+/// One route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RouteView {
+    /// Destination prefix.
+    pub prefix: String,
+    /// The tunnel's name.
+    pub tunnel: String,
+    /// Base priority.
+    pub priority: u32,
+    /// What the tunnel's state costs.
+    pub penalty: u32,
+    /// Both together: the lowest carries the traffic.
+    pub effective_priority: u32,
+    /// Share among equals.
+    pub weight: u32,
+    /// Whether it carries traffic.
+    pub selected: bool,
+    /// What the kernel has: adit keeps its own table only, so far.
+    pub kernel: &'static str,
+}
+
+/// The engine's own state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SelfView {
+    /// Tunnels by state, all four.
+    pub tunnels: Vec<(&'static str, usize)>,
+    /// Packets refused, by reason; those that were met.
+    pub rejected: Vec<(&'static str, u64)>,
+    /// The prober's own troubles, by kind.
+    pub local_faults: Vec<(&'static str, u64)>,
+    /// Number of the last event.
+    pub last_event: u64,
+}
+
+impl Engine {
+    /// All tunnels, in the order of the configuration.
+    pub fn tunnels(&mut self, now: Time) -> Vec<TunnelView> {
+        self.probers.iter_mut().map(|prober| view(prober, now)).collect()
+    }
+
+    /// One tunnel.
+    pub fn tunnel(&mut self, now: Time, tunnel: u32) -> Option<TunnelView> {
+        self.probers.get_mut(tunnel as usize).map(|prober| view(prober, now))
+    }
+
+    /// All routes.
+    #[must_use]
+    pub fn route_views(&self) -> Vec<RouteView> {
+        self.routes.iter().map(|(route, selected)| self.route_view(route, selected)).collect()
+    }
+
+    /// The routes of the longest prefix that holds an address.
+    #[must_use]
+    pub fn lookup(&self, destination: std::net::IpAddr) -> Vec<RouteView> {
+        self.routes.candidates(destination).map(|(route, selected)| self.route_view(route, selected)).collect()
+    }
+
+    fn route_view(&self, route: &Route, selected: bool) -> RouteView {
+        RouteView {
+            prefix: route.prefix.to_string(),
+            tunnel: self.name(route.tunnel).to_owned(),
+            priority: route.priority,
+            penalty: self.routes.penalty(route.tunnel),
+            effective_priority: self.routes.effective_priority(route),
+            weight: route.weight,
+            selected,
+            kernel: "not managed",
+        }
+    }
+
+    /// The engine itself.
+    #[must_use]
+    pub fn self_view(&self) -> SelfView {
+        let in_state = |state| self.probers.iter().filter(|prober| prober.health.state() == state).count();
+        let rejected = Reject::ALL.iter().map(|reject| (reject.label(), self.rejects[reject.index()]));
+        SelfView {
+            tunnels: State::ALL.map(|state| (state.name(), in_state(state))).to_vec(),
+            rejected: rejected.filter(|&(_, count)| count > 0).collect(),
+            local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
+            last_event: self.events.last(),
+        }
+    }
+}
+
+fn view(prober: &mut Prober, now: Time) -> TunnelView {
+    prober.health.forget(now);
+    let (health, style) = (&prober.health, prober.settings.onion.style);
+    let state = health.state();
+    TunnelView {
+        name: prober.settings.name.clone(),
+        encapsulation: "gre",
+        kind: match style.kind {
+            Kind::Request => "request",
+            Kind::Reply => "reply",
+        },
+        direction: match style.direction {
+            Direction::Bidirectional => "bidirectional",
+            Direction::Unidirectional => "unidirectional",
+        },
+        state,
+        health: state.code(),
+        since: prober.since,
+        drained: prober.drain.is_some(),
+        penalty: prober.penalty(),
+        checked: prober.settings.check.enabled,
+        assurance: if prober.authenticated { "authenticated" } else { "reflected" },
+        window: window_view(prober),
+        last_30: {
+            let (samples, failures) = health.window().last(health.rules().recovery_samples);
+            LastView { samples, failures }
+        },
+        rtt: rtt_view(prober),
+        counters: prober.counters,
+        last_failure: prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason() }),
+        last_reject: prober.last_reject.map(|(at, reject)| Dated { at, reason: reject.label().to_owned() }),
+        reason: reason(prober),
+    }
+}
+
+fn window_view(prober: &Prober) -> WindowView {
+    let window = prober.health.window();
+    let (samples, failures) = (window.samples(), window.failures());
+    WindowView { seconds: window.length().as_secs_f64(), samples, failures, loss_ratio: loss_ratio(failures, samples) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for people to read, rounded to four places")]
+fn loss_ratio(failures: u64, samples: u64) -> f64 {
+    (failures as f64 / samples.max(1) as f64 * 10_000.0).round() / 10_000.0
+}
+
+fn rtt_view(prober: &Prober) -> Option<RttView> {
+    let summary = prober.health.window().rtt()?;
+    let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    Some(RttView {
+        last_us: micros(prober.rtt.last()?),
+        min_us: summary.min_us,
+        mean_us: summary.mean_us,
+        p99_us: summary.p99_us,
+        jitter_us: micros(prober.rtt.jitter()),
+    })
+}
+
+/// Why a tunnel has its state, in one line.
+pub(super) fn reason(prober: &Prober) -> String {
+    if !prober.settings.check.enabled {
+        return "not checked: health_check.enabled is false".to_owned();
+    }
+    match prober.health.last_transition() {
+        Some(transition) => transition.reason.to_string(),
+        None => format!("no verdict yet: {} samples", prober.health.window().total()),
+    }
+}

@@ -1,0 +1,3 @@
+//! adit
+pub mod engine;
+pub mod wire;

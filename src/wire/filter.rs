@@ -1,0 +1,196 @@
+//! The kernel filter of a raw socket: passes only what can be an answer.
+//!
+//! The tunnels that are probed carry the users' traffic at line rate, and a raw socket gets a copy
+//! of each packet of its protocol. So each socket has a classic BPF program (the language of
+//! McCanne and Jacobson 1993, run by the kernel before the packet costs a wake-up) that follows
+//! the headers to the ICMP type and the magic of the payload. A read past the end of a packet ends
+//! the program with "drop".
+
+use super::icmp::Kind;
+use super::{Family, payload};
+
+/// One instruction, as the kernel takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction {
+    /// Operation.
+    pub code: u16,
+    /// How many instructions to skip if a comparison holds.
+    pub jt: u8,
+    /// How many instructions to skip if it does not.
+    pub jf: u8,
+    /// Operand.
+    pub k: u32,
+}
+
+/// Which packets a raw socket is given by the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// GRE (47).
+    Gre,
+    /// ICMPv4 (1) or ICMPv6 (58), by the socket's family.
+    Icmp,
+}
+
+/// Which echo messages may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Echo replies that bear our magic: what a prober can use.
+    Answers,
+    /// Any echo message: what a reflector answers or routes back.
+    Echoes,
+}
+
+/// The program for a socket of this family and protocol.
+#[must_use]
+pub fn program(family: Family, protocol: Protocol, pass: Pass) -> Vec<Instruction> {
+    let mut asm = Assembler::default();
+    // A raw IPv4 socket sees its packets from the IP header on, a raw IPv6 socket from behind it.
+    match family {
+        Family::V4 => asm.plain(LDX_MSH, 0),
+        Family::V6 => asm.plain(LDX_IMM, 0),
+    }
+    match protocol {
+        Protocol::Icmp => echo(&mut asm, family, pass),
+        Protocol::Gre => {
+            gre_header(&mut asm);
+            // X is now the start of the inner packet, M[3] the protocol type.
+            asm.plain(LD_MEM, 3);
+            let v6 = asm.jump_unless_equal(u32::from(Family::V4.ethertype()));
+            asm.plain(LDB_IND, 9);
+            asm.require(JEQ, u32::from(super::ip::ICMP));
+            asm.plain(LDB_IND, 0);
+            asm.plain(AND, 0x0F);
+            asm.plain(LSH, 2);
+            asm.plain(ADD_X, 0);
+            asm.plain(TAX, 0);
+            echo(&mut asm, Family::V4, pass);
+            asm.land(v6);
+            asm.require(JEQ, u32::from(Family::V6.ethertype()));
+            asm.plain(LDB_IND, 6);
+            asm.require(JEQ, u32::from(super::ip::ICMPV6));
+            asm.plain(TXA, 0);
+            asm.plain(ADD, 40);
+            asm.plain(TAX, 0);
+            echo(&mut asm, Family::V6, pass);
+        }
+    }
+    asm.finish()
+}
+
+/// The program of a socket that only sends: nothing passes.
+#[must_use]
+pub fn nothing() -> Vec<Instruction> {
+    vec![Instruction { code: RET, jt: 0, jf: 0, k: 0 }]
+}
+
+/// With X at the GRE header: leaves X at the inner packet and the protocol type in M[3].
+fn gre_header(asm: &mut Assembler) {
+    asm.plain(LDH_IND, 2);
+    asm.plain(ST, 3);
+    asm.plain(LDH_IND, 0);
+    // The routing bit and every version but 0.
+    asm.refuse(JSET, 0x4007);
+    asm.plain(ST, 1);
+    // Each of the C, K and S bits, moved down to the value 4, is its word's length.
+    asm.plain(RSH, 13);
+    asm.plain(AND, 4);
+    asm.plain(ADD_X, 0);
+    asm.plain(ADD, 4);
+    asm.plain(TAX, 0);
+    for shift in [11, 10] {
+        asm.plain(LD_MEM, 1);
+        asm.plain(RSH, shift);
+        asm.plain(AND, 4);
+        asm.plain(ADD_X, 0);
+        asm.plain(TAX, 0);
+    }
+}
+
+/// With X at the ICMP header: passes or drops.
+fn echo(asm: &mut Assembler, family: Family, pass: Pass) {
+    let reply = u32::from(Kind::Reply.number(family));
+    let request = u32::from(Kind::Request.number(family));
+    asm.plain(LDB_IND, 0);
+    match pass {
+        Pass::Answers => {
+            asm.require(JEQ, reply);
+            asm.plain(LD_IND, 8);
+            asm.require(JEQ, u32::from_be_bytes(payload::MAGIC));
+        }
+        Pass::Echoes => {
+            let other = asm.jump_unless_equal(reply);
+            asm.plain(RET, u32::MAX);
+            asm.land(other);
+            asm.require(JEQ, request);
+        }
+    }
+    asm.plain(RET, u32::MAX);
+}
+
+const LDX_MSH: u16 = 0xB1; // X = 4 * (P[k] & 0xF)
+const LDX_IMM: u16 = 0x01;
+const LD_IND: u16 = 0x40; // A = the word at P[X + k]
+const LDH_IND: u16 = 0x48;
+const LDB_IND: u16 = 0x50;
+const LD_MEM: u16 = 0x60;
+const ST: u16 = 0x02;
+const ADD: u16 = 0x04;
+const ADD_X: u16 = 0x0C;
+const AND: u16 = 0x54;
+const LSH: u16 = 0x64;
+const RSH: u16 = 0x74;
+const TAX: u16 = 0x07;
+const TXA: u16 = 0x87;
+const JEQ: u16 = 0x15;
+const JSET: u16 = 0x45;
+const RET: u16 = 0x06;
+
+/// Writes a program whose failed requirements all lead to the one "drop" at its end.
+#[derive(Default)]
+struct Assembler {
+    code: Vec<Instruction>,
+    /// Instructions whose "false" (or, if set, "true") branch leads to the end.
+    to_drop: Vec<(usize, bool)>,
+}
+
+impl Assembler {
+    fn plain(&mut self, code: u16, k: u32) {
+        self.code.push(Instruction { code, jt: 0, jf: 0, k });
+    }
+
+    fn require(&mut self, code: u16, k: u32) {
+        self.to_drop.push((self.code.len(), false));
+        self.plain(code, k);
+    }
+
+    fn refuse(&mut self, code: u16, k: u32) {
+        self.to_drop.push((self.code.len(), true));
+        self.plain(code, k);
+    }
+
+    /// A forward jump taken unless A equals `k`; [`Self::land`] says where to.
+    fn jump_unless_equal(&mut self, k: u32) -> usize {
+        self.plain(JEQ, k);
+        self.code.len() - 1
+    }
+
+    fn land(&mut self, jump: usize) {
+        self.code[jump].jf = distance(jump, self.code.len());
+    }
+
+    fn finish(mut self) -> Vec<Instruction> {
+        let end = self.code.len();
+        self.plain(RET, 0);
+        for (at, when_true) in self.to_drop {
+            let skip = distance(at, end);
+            let instruction = &mut self.code[at];
+            if when_true { instruction.jt = skip } else { instruction.jf = skip }
+        }
+        self.code
+    }
+}
+
+/// Programs here have under 60 instructions, so a distance always fits.
+fn distance(from: usize, to: usize) -> u8 {
+    u8::try_from(to - from - 1).unwrap_or(u8::MAX)
+}
