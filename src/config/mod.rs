@@ -1,0 +1,1 @@
+//! File text → raw shape → a [`Config`] that cannot be wrong.
