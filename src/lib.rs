@@ -1,3 +1,5 @@
 //! adit
+pub mod config;
 pub mod engine;
+pub mod reflect;
 pub mod wire;

@@ -1,0 +1,2 @@
+//! A far end in user space.
+pub mod plan;
