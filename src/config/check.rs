@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::key_file::{self, KeyFile};
-use super::rules::{self, WrittenRules};
+use super::rules::WrittenRules;
 use super::section::{Section, expected};
 use super::source::Report;
 use super::tree::{At, Placed, Value};
-use super::{defaults, notation};
+use super::{defaults, notation, possible};
 use crate::engine::settings::{Check, ReturnPath, Timeout};
 use crate::wire::{Direction, Kind, Style, payload};
 
@@ -178,7 +178,7 @@ impl HealthCheck {
             mark_key: self.mark_key_file().map(|file| file.key.clone()),
             rules: self.rules.resolve(),
         };
-        rules::refuse_impossible(&check, &self.rules, self.timeout.map(|timeout| timeout.at), report);
+        possible::judge(&check, &self.rules, self.timeout.map(|timeout| timeout.at), report);
         check
     }
 }
@@ -196,12 +196,14 @@ fn cadence(section: &mut Section<'_>) -> Option<Placed<Cadence>> {
 }
 
 fn timeout(value: &Value) -> Result<Timeout, String> {
-    match value {
-        Value::Text(text) if text == "auto" => Ok(Timeout::Auto),
-        Value::Text(text) if text.bytes().all(|byte| byte.is_ascii_alphabetic()) => {
+    match value.as_text() {
+        Some("auto") => Ok(Timeout::Auto),
+        Some(word) if word.bytes().all(|byte| byte.is_ascii_alphabetic()) => {
             Err(expected("a time with its unit, or \"auto\"", value, "timeout", "\"auto\""))
         }
-        _ => notation::duration(value, &defaults::TIMEOUT_RANGE, "timeout", defaults::TIMEOUT).map(Timeout::Fixed),
+        Some(_) | None => {
+            notation::duration(value, &defaults::TIMEOUT_RANGE, "timeout", defaults::TIMEOUT).map(Timeout::Fixed)
+        }
     }
 }
 

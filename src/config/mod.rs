@@ -5,22 +5,23 @@
 //! ```
 //!
 //! Nobody likes to mend a file one error a run. So reading goes on after a problem, each getter of
-//! a [`section`] notes what it did not like and where, a key that was not asked for is unknown, and
+//! a `section` notes what it did not like and where, a key that was not asked for is unknown, and
 //! [`Problems`] holds all of it: file, line, column, what was expected, what to write instead.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | [`source`] | files read and merged; the report of what is wrong |
-//! | [`tree`] | values as written, each with its place |
-//! | [`section`] | the typed reader of one table |
-//! | [`notation`] | durations, shares, DSCP names |
-//! | [`names`] | what a tunnel, a namespace, a device can be called |
-//! | [`daemon`], [`tunnel`], [`ends`], [`check`], [`rules`], [`route`], [`reflect`] | a section each |
-//! | [`key_file`] | the one thing that is read beside the files: a key |
-//! | [`refused`] | what later versions will do |
-//! | [`defaults`] | every default and limit |
-//! | [`effective`] | a configuration written out again |
-//! | [`near`] | "did you mean" |
+//! | `source` | files read and merged; the report of what is wrong |
+//! | `tree` | values as written, each with its place |
+//! | `section` | the typed reader of one table |
+//! | `notation` | durations, shares, DSCP names |
+//! | `names` | what a tunnel, a namespace, a device can be called |
+//! | `daemon`, `tunnel`, `ends`, `check`, `rules`, `route`, `reflect` | a section each |
+//! | `possible` | the combinations of numbers with which a rule could never fire |
+//! | `key_file` | the one thing that is read beside the files: a key |
+//! | `refused` | what later versions will do |
+//! | `defaults` | every default and limit |
+//! | `effective` | a configuration written out again |
+//! | `near` | "did you mean" |
 //!
 //! May import: `engine` and `wire` for the values that it makes, `reflect::plan`.
 
@@ -33,6 +34,7 @@ mod key_file;
 mod names;
 mod near;
 mod notation;
+mod possible;
 mod problem;
 mod reflect;
 mod refused;

@@ -15,19 +15,15 @@ pub(super) fn duration(
     key: &str,
     example: Duration,
 ) -> Result<Duration, String> {
-    let parsed = match value {
-        Value::Text(text) => humantime::parse_duration(text).ok(),
-        _ => None,
-    };
-    let proposed = match (value, parsed) {
-        (_, Some(parsed)) if range.contains(&parsed) => return Ok(parsed),
-        (_, Some(parsed)) => parsed.clamp(*range.start(), *range.end()),
-        (Value::Integer(number), None) => seconds(&number.to_string()).unwrap_or(example),
-        (Value::Text(text), None) => seconds(text).unwrap_or(example),
-        (_, None) => example,
-    };
+    let text = value.as_text();
+    let parsed = text.and_then(|text| humantime::parse_duration(text).ok());
+    if let Some(parsed) = parsed.filter(|parsed| range.contains(parsed)) {
+        return Ok(parsed);
+    }
+    let bare = || text.map(str::to_owned).or(value.as_integer().map(|number| number.to_string()));
+    let meant = parsed.map(|parsed| parsed.clamp(*range.start(), *range.end())).or_else(|| seconds(&bare()?));
+    let proposed = meant.filter(|meant| range.contains(meant)).unwrap_or(example);
     let kind = format!("a time from {} to {}, with its unit", written(*range.start()), written(*range.end()));
-    let proposed = if range.contains(&proposed) { proposed } else { example };
     Err(expected(&kind, value, key, &format!("{:?}", written(proposed))))
 }
 
@@ -40,23 +36,24 @@ pub(super) fn written(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
 
+/// All of it.
+const WHOLE: Ratio = Ratio(1_000_000);
+
 /// A share: `"0.1%"`, or `0.001`.
 pub(super) fn ratio(value: &Value, least: Ratio, key: &str, example: Ratio) -> Result<Ratio, String> {
     const KIND: &str = "a share such as \"0.1%\" or 0.001, up to 100% and exact to a ten-thousandth of a percent";
-    let parsed = match value {
-        Value::Text(text) => text.strip_suffix('%').and_then(|percent| millionths(percent.trim(), 4)),
-        Value::Decimal(number) => millionths(number, 6),
-        _ => None,
+    let parsed = if let Value::Decimal(number) = value {
+        millionths(number, 6)
+    } else {
+        let percent = value.as_text().and_then(|text| text.strip_suffix('%'));
+        percent.and_then(|percent| millionths(percent.trim(), 4))
     };
     let kind = if least.0 > 0 { format!("{KIND}, and above 0") } else { KIND.to_owned() };
-    let proposed = match value {
-        // Whoever writes 1 may mean 1 % or all: only the writer knows.
-        Value::Integer(number @ 0..=100) if *number >= i128::from(least.0.min(1)) => format!("\"{number}%\""),
-        _ => format!("{:?}", percent(example)),
-    };
-    parsed
-        .filter(|ratio| (least..=Ratio(1_000_000)).contains(ratio))
-        .ok_or_else(|| expected(&kind, value, key, &proposed))
+    // Whoever writes 1 may mean 1 % or all: only the writer knows.
+    let meant = value.as_integer().and_then(|number| millionths(&number.to_string(), 4));
+    let proposed = meant.filter(|meant| (least..=WHOLE).contains(meant)).unwrap_or(example);
+    let proposed = format!("{:?}", percent(proposed));
+    parsed.filter(|ratio| (least..=WHOLE).contains(ratio)).ok_or_else(|| expected(&kind, value, key, &proposed))
 }
 
 /// A decimal number times ten to `places`, if that is whole.
@@ -106,17 +103,13 @@ const DSCP: [(&str, u8); 22] = [
 /// A DSCP, by name or number.
 pub(super) fn dscp(value: &Value) -> Result<u8, String> {
     const KIND: &str = "a number from 0 to 63 or a name such as \"cs6\", \"af41\" or \"ef\"";
-    match value {
-        Value::Integer(number) => u8::try_from(*number)
-            .ok()
-            .filter(|number| *number < 64)
-            .ok_or_else(|| expected(KIND, value, "dscp", "\"cs6\"")),
-        Value::Text(text) => DSCP.iter().find(|(name, _)| name == text).map(|(_, number)| *number).ok_or_else(|| {
-            let near = nearest(text, DSCP.iter().map(|(name, _)| *name)).unwrap_or("cs6");
-            expected(KIND, value, "dscp", &format!("{near:?}"))
-        }),
-        _ => Err(expected(KIND, value, "dscp", "\"cs6\"")),
-    }
+    let name = value.as_text().unwrap_or_default();
+    let named = DSCP.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
+    let number = value.as_integer().and_then(|number| u8::try_from(number).ok()).filter(|number| *number < 64);
+    named.or(number).ok_or_else(|| {
+        let near = nearest(name, DSCP.iter().map(|(name, _)| *name)).unwrap_or("cs6");
+        expected(KIND, value, "dscp", &format!("{near:?}"))
+    })
 }
 
 /// A DSCP as [`dscp`] reads it: by name, if it has one.

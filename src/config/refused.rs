@@ -1,7 +1,6 @@
 //! What the configuration knows and this version does not do: refused, never ignored.
 
 use super::section::{Section, expected};
-use super::tree::Value;
 
 const NOT_YET: &str = "is not supported by this version yet; remove it";
 
@@ -23,10 +22,10 @@ pub(super) fn kernel(root: &mut Section<'_>) {
     let Some(mut section) = root.section("kernel", "[kernel]") else { return };
     let only = "this version keeps routes in its own table only";
     section.require("apply", only, "false, or remove [kernel]");
-    section.read("apply", |value| match value {
-        Value::Boolean(false) => Ok(()),
-        Value::Boolean(true) => Err(format!("cannot be true: {only}; write apply = false, or remove [kernel]")),
-        other => Err(expected("true or false", other, "apply", "false")),
+    section.read("apply", |value| match value.as_boolean() {
+        Some(false) => Ok(()),
+        Some(true) => Err(format!("cannot be true: {only}; write apply = false, or remove [kernel]")),
+        None => Err(expected("true or false", value, "apply", "false")),
     });
     section.integer("table", 1..=u32::MAX, "", 254);
     section.choice("mode", &[("metric", ()), ("nexthop", ())]);

@@ -1,22 +1,20 @@
-//! `health_check.rules`, and the combinations of numbers with which a rule could never fire.
+//! `health_check.rules`.
 
 use std::time::Duration;
 
 use super::section::Section;
-use super::source::Report;
-use super::tree::{At, Placed};
+use super::tree::Placed;
 use super::{defaults, notation};
 use crate::engine::health::{Ratio, Rules};
-use crate::engine::settings::Check;
 
 /// The rules, as far as a file says anything about them.
 #[derive(Clone, Default)]
 pub(super) struct WrittenRules {
     degraded_ratio: Option<Placed<Ratio>>,
-    degraded_min_failures: Option<Placed<u32>>,
-    degraded_window: Option<Placed<Duration>>,
-    down_min_samples: Option<Placed<u32>>,
-    down_window: Option<Placed<Duration>>,
+    pub(super) degraded_min_failures: Option<Placed<u32>>,
+    pub(super) degraded_window: Option<Placed<Duration>>,
+    pub(super) down_min_samples: Option<Placed<u32>>,
+    pub(super) down_window: Option<Placed<Duration>>,
     up_samples: Option<Placed<u32>>,
     recovery_samples: Option<Placed<u32>>,
 }
@@ -97,94 +95,4 @@ fn down_window(
         section.report().add(here.at, why);
     }
     here.or(outright)
-}
-
-/// Refuses rules that this cadence could never make fire.
-pub(super) fn refuse_impossible(check: &Check, written: &WrittenRules, timeout_at: Option<At>, report: &Report) {
-    let place = |placed: Option<Placed<Duration>>| placed.map(|placed| placed.at);
-    let Rules { down_window, degraded_window, .. } = check.rules;
-    if down_window > degraded_window {
-        let at = place(written.down_window).or(place(written.degraded_window));
-        let (short, long) = (notation::written(down_window), notation::written(degraded_window));
-        let why = "samples older than the latter are forgotten";
-        report_at(
-            at,
-            report,
-            &format!(
-                "`down_window` is {short}, longer than `degraded_window`, {long}: {why}; write down_window = {long:?} or less"
-            ),
-        );
-    }
-    let count = |placed: Option<Placed<u32>>| placed.map(|placed| placed.at);
-    let down = Demand {
-        count: ("down_min_samples", check.rules.down_min_samples),
-        window: ("down_window", down_window),
-        at: count(written.down_min_samples),
-        window_at: place(written.down_window),
-        outcome: "the tunnel would never be down",
-    };
-    let degraded = Demand {
-        count: ("degraded_min_failures", check.rules.degraded_min_failures),
-        window: ("degraded_window", degraded_window),
-        at: count(written.degraded_min_failures),
-        window_at: place(written.degraded_window),
-        outcome: "the tunnel would never be degraded",
-    };
-    down.check(check, timeout_at, report);
-    degraded.check(check, timeout_at, report);
-}
-
-/// So many failures within so long a window.
-struct Demand {
-    count: (&'static str, u32),
-    window: (&'static str, Duration),
-    at: Option<At>,
-    window_at: Option<At>,
-    outcome: &'static str,
-}
-
-impl Demand {
-    /// A failure and the two probes that confirm it come out within one time-out of each other
-    /// (the two leave at the first one's deadline at the latest); each failure beyond those waits
-    /// for its regular turn. The window is half open: a sample exactly as old as it is out.
-    fn check(&self, check: &Check, timeout_at: Option<At>, report: &Report) {
-        let (count_key, count) = self.count;
-        let (window_key, window) = self.window;
-        let timeout = check.timeout.longest();
-        let apart = match count {
-            0 | 1 => return,
-            2..=defaults::BURST => timeout,
-            more => timeout + (check.interval + check.interval / defaults::JITTER_DIVISOR) * (more - defaults::BURST),
-        };
-        if apart < window {
-            return;
-        }
-        let (long, shown) = (notation::written(apart), notation::written(window));
-        let wider = notation::written((apart * 2).min(*defaults::WINDOW.end()));
-        let (at, cause) = if count <= defaults::BURST {
-            let timeout = notation::written(timeout);
-            (timeout_at.or(self.window_at).or(self.at), format!("`timeout` is {timeout}, so that"))
-        } else {
-            let interval = notation::written(check.interval);
-            (
-                self.at.or(self.window_at).or(timeout_at),
-                format!("`{count_key}` is {count} at an interval of {interval}, so that"),
-            )
-        };
-        let outcome = self.outcome;
-        report_at(
-            at,
-            report,
-            &format!(
-                "{cause} {count} failures can come {long} apart and need not fall into `{window_key}`, {shown}: {outcome}; \
-             write {window_key} = {wider:?}, or a smaller {}",
-                if count <= defaults::BURST { "timeout" } else { count_key },
-            ),
-        );
-    }
-}
-
-/// The numbers that hold unwritten fit each other, so one of those in question was written.
-fn report_at(at: Option<At>, report: &Report, message: &str) {
-    report.add(at.unwrap_or(At { file: 0, offset: 0 }), message);
 }

@@ -75,16 +75,15 @@ impl<'a> Section<'a> {
         example: &str,
         read: impl FnOnce(&'a str) -> Result<T, String>,
     ) -> Option<Placed<T>> {
-        self.read(key, |value| match value {
-            Value::Text(text) if !text.is_empty() => read(text),
-            other => Err(expected(kind, other, key, &format!("{example:?}"))),
+        self.read(key, |value| match value.as_text() {
+            Some(text) if !text.is_empty() => read(text),
+            Some(_) | None => Err(expected(kind, value, key, &format!("{example:?}"))),
         })
     }
 
     pub(super) fn boolean(&mut self, key: &'static str, example: bool) -> Option<Placed<bool>> {
-        self.read(key, |value| match value {
-            Value::Boolean(value) => Ok(*value),
-            other => Err(expected("true or false", other, key, &example.to_string())),
+        self.read(key, |value| {
+            value.as_boolean().ok_or_else(|| expected("true or false", value, key, &example.to_string()))
         })
     }
 
@@ -97,12 +96,11 @@ impl<'a> Section<'a> {
         example: u32,
     ) -> Option<Placed<u32>> {
         self.read(key, |value| {
-            let (number, example) = match value {
-                Value::Integer(number) => (u32::try_from(*number).ok(), example),
-                Value::Text(text) => (None, text.parse().ok().filter(|n| range.contains(n)).unwrap_or(example)),
-                _ => (None, example),
-            };
-            number.filter(|number| range.contains(number)).ok_or_else(|| {
+            let fits = |number: &u32| range.contains(number);
+            let number = value.as_integer().and_then(|number| u32::try_from(number).ok());
+            number.filter(fits).ok_or_else(|| {
+                // A number in quotes is meant; only the quotes are not.
+                let example = value.as_text().and_then(|text| text.parse().ok()).filter(fits).unwrap_or(example);
                 let kind = format!("a whole number from {} to {}{why}", range.start(), range.end());
                 expected(&kind, value, key, &example.to_string())
             })
@@ -121,8 +119,8 @@ impl<'a> Section<'a> {
     /// One of a few words.
     pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Option<Placed<T>> {
         self.read(key, |value| {
-            let Value::Text(text) = value else { return Err(wrong_choice(key, value, "", choices)) };
-            let chosen = choices.iter().find(|(name, _)| name == text).map(|(_, value)| *value);
+            let text = value.as_text().unwrap_or_default();
+            let chosen = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
             chosen.ok_or_else(|| wrong_choice(key, value, text, choices))
         })
     }
@@ -145,7 +143,7 @@ impl<'a> Section<'a> {
     /// A table within this one.
     pub(super) fn section(&mut self, key: &'static str, title: &str) -> Option<Self> {
         let (key_at, item) = self.entry(key)?;
-        let Value::Table(table) = &item.value else {
+        let Some(table) = item.value.as_table() else {
             self.report.add(*key_at, format!("`{key}` must be a table; write {title} once, and its keys below"));
             return None;
         };
@@ -157,18 +155,14 @@ impl<'a> Section<'a> {
     pub(super) fn sections(&mut self, key: &'static str) -> Vec<Self> {
         let title = format!("[[{key}]]");
         let Some((key_at, item)) = self.entry(key) else { return Vec::new() };
-        let as_table = |item: &'a Item| match &item.value {
-            Value::Table(table) => {
-                Some(Self { title: title.clone(), at: item.at, table, known: Vec::new(), report: self.report })
-            }
-            _ => None,
+        let report = self.report;
+        let section = |item: &'a Item| {
+            let table = item.value.as_table()?;
+            Some(Self { title: title.clone(), at: item.at, table, known: Vec::new(), report })
         };
-        let sections = match &item.value {
-            Value::List(items) => items.iter().map(as_table).collect(),
-            _ => None,
-        };
+        let sections: Option<Vec<_>> = item.value.as_list().and_then(|items| items.iter().map(section).collect());
         sections.unwrap_or_else(|| {
-            self.report.add(*key_at, format!("`{key}` must be a list of tables; write {title} above the keys of each"));
+            report.add(*key_at, format!("`{key}` must be a list of tables; write {title} above the keys of each"));
             Vec::new()
         })
     }

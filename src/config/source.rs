@@ -140,10 +140,13 @@ fn read(path: &Path) -> Result<String, Problem> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    let remedy = match error.kind() {
-        io::ErrorKind::NotFound => "; write it, or name another file with --config",
-        io::ErrorKind::PermissionDenied => "; run as a user who may read it",
-        _ => "",
+    let kind = error.kind();
+    let remedy = if kind == io::ErrorKind::NotFound {
+        "; write it, or name another with --config"
+    } else if kind == io::ErrorKind::PermissionDenied {
+        "; run as a user who may read it"
+    } else {
+        ""
     };
     Problem { file: path.to_owned(), place: None, message: format!("cannot be read: {error}{remedy}") }
 }

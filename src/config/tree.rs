@@ -39,6 +39,26 @@ pub(super) enum Value {
 }
 
 impl Value {
+    pub(super) fn as_text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    pub(super) const fn as_integer(&self) -> Option<i128> {
+        if let Self::Integer(number) = self { Some(*number) } else { None }
+    }
+
+    pub(super) const fn as_boolean(&self) -> Option<bool> {
+        if let Self::Boolean(value) = self { Some(*value) } else { None }
+    }
+
+    pub(super) fn as_list(&self) -> Option<&[Item]> {
+        if let Self::List(items) = self { Some(items) } else { None }
+    }
+
+    pub(super) const fn as_table(&self) -> Option<&Table> {
+        if let Self::Table(table) = self { Some(table) } else { None }
+    }
+
     /// What it is, in the words of a message.
     pub(super) fn describe(&self) -> String {
         const SHOWN: usize = 40;

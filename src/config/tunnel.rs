@@ -10,7 +10,7 @@ use super::check::{Cadence, HealthCheck};
 use super::ends::{self, Interface};
 use super::names::{self, Netns};
 use super::section::{Section, expected};
-use super::tree::{At, Placed, Value};
+use super::tree::{At, Placed};
 use super::{defaults, near, notation};
 use crate::engine::settings::Check;
 use crate::wire::{Direction, Ends, Family, Onion, gre, icmp, ip};
@@ -144,12 +144,12 @@ fn read(
 }
 
 fn encapsulation(section: &mut Section<'_>) {
-    section.read("encapsulation", |value| match value {
-        Value::Text(text) if text == "gre" => Ok(()),
-        Value::Text(text) if text == "esp" || text == "device" => {
-            Err(format!("{text:?} is not supported by this version; write encapsulation = \"gre\""))
+    section.read("encapsulation", |value| match value.as_text() {
+        Some("gre") => Ok(()),
+        Some(later @ ("esp" | "device")) => {
+            Err(format!("{later:?} is not supported by this version; write encapsulation = \"gre\""))
         }
-        other => Err(expected("\"gre\"", other, "encapsulation", "\"gre\"")),
+        Some(_) | None => Err(expected("\"gre\"", value, "encapsulation", "\"gre\"")),
     });
     section.refuse("esp", "is not supported by this version; remove it, and write encapsulation = \"gre\"");
     section.refuse("device", "is not supported by this version; remove it, and write encapsulation = \"gre\"");
