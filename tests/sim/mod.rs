@@ -1,0 +1,333 @@
+//! Virtual time: an engine, the far ends of its tunnels, and the packets between them.
+//!
+//! Nothing sleeps. [`Sim::run_until`] jumps from one moment at which something happens to the next
+//! (the engine's own wake-up or a packet's arrival) and calls the engine in the order that
+//! `src/engine/mod.rs` lays down. A far end makes its answers from the very bytes that were sent,
+//! with pnet, so that nothing of `wire` is trusted to judge itself.
+
+#![allow(dead_code, reason = "each test uses its part of it")]
+#![expect(clippy::unwrap_used, reason = "a simulation that cannot go on must fail")]
+
+pub(crate) mod far;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use adit::engine::event::{Event, Kind};
+use adit::engine::health::{Rules, State};
+use adit::engine::settings::{Check, ReturnPath, Timeout};
+use adit::engine::snapshot::TunnelView;
+use adit::engine::{Engine, Namespace, Route, Setup, Time, Transmit, Tunnel, Unsent, WallTime, schedule};
+use adit::wire::payload::{Key, Secret};
+use adit::wire::probe::Arrived;
+use adit::wire::{Direction, Ends, Kind as ProbeKind, Onion, Style, gre};
+use far::{Far, Sending};
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn at_ms(millis: u64) -> Time {
+    Time::ZERO + ms(millis)
+}
+
+pub(crate) fn secret() -> Secret {
+    Secret { key: Key::new(*b"the run's own key"[..16].first_chunk().unwrap()), epoch: 0x1122_3344_5566_7788 }
+}
+
+/// A bidirectional request-style tunnel over IPv4, probed every second, with all defaults.
+pub(crate) fn tunnel(index: u32) -> Tunnel {
+    let v4 = |base: [u8; 4], add: u32| IpAddr::from(Ipv4Addr::from(u32::from_be_bytes(base) + add));
+    Tunnel {
+        name: format!("t{index}"),
+        onion: Onion {
+            style: Style { kind: ProbeKind::Request, direction: Direction::Bidirectional },
+            outer: Ends::new(v4([192, 0, 2, 1], 0), v4([100, 64, 0, 1], index)).unwrap(),
+            gre: gre::Options::default(),
+            inner: Ends::new(v4([10, 100, 0, 0], 2 * index), v4([10, 100, 0, 1], 2 * index)).unwrap(),
+            ttl: 64,
+            dscp: 48,
+            size: 72,
+        },
+        check: Check {
+            enabled: true,
+            interval: Duration::from_secs(1),
+            timeout: Timeout::Fixed(ms(500)),
+            early_retry: true,
+            return_path: ReturnPath::Strict,
+            mark_key: None,
+            rules: Rules::default(),
+        },
+        namespace: 0,
+        egress: 0,
+    }
+}
+
+/// One probe that the engine gave out to be sent, whatever became of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Sent {
+    pub(crate) at: Time,
+    pub(crate) tunnel: u32,
+    pub(crate) sequence: u64,
+    /// What the kernel said to it.
+    pub(crate) sending: Sending,
+    /// The packet, if [`Sim::keep_bytes`] is set.
+    pub(crate) bytes: Vec<u8>,
+}
+
+struct Packet {
+    namespace: Namespace,
+    tunnel: u32,
+    bytes: Vec<u8>,
+}
+
+pub(crate) struct Sim {
+    pub(crate) engine: Engine,
+    pub(crate) now: Time,
+    /// The far end of each tunnel; change it at will between two runs.
+    pub(crate) far: Vec<Far>,
+    pub(crate) tunnels: Vec<Tunnel>,
+    /// Everything the engine told, in its order.
+    pub(crate) events: Vec<Event>,
+    pub(crate) sent: Vec<Sent>,
+    pub(crate) keep_bytes: bool,
+    /// What arrives is lost in the receive queue, and the kernel's counter says so.
+    pub(crate) overflowing: bool,
+    /// Packets under way to us, by arrival.
+    air: BTreeMap<(Time, u64), Packet>,
+    order: u64,
+    drawn: u64,
+    seed: u64,
+    buffer: Vec<u8>,
+}
+
+impl Sim {
+    pub(crate) fn new(tunnels: Vec<Tunnel>, routes: Vec<Route>, seed: u64) -> Self {
+        Self::recording(tunnels, routes, seed, false)
+    }
+
+    /// With every sample told as an event, if `record`.
+    pub(crate) fn recording(tunnels: Vec<Tunnel>, routes: Vec<Route>, seed: u64, record: bool) -> Self {
+        let setup = Setup { tunnels: tunnels.clone(), routes, secret: secret(), record };
+        Self {
+            engine: Engine::new(Time::ZERO, WallTime(0), setup),
+            now: Time::ZERO,
+            far: vec![Far::default(); tunnels.len()],
+            tunnels,
+            events: Vec::new(),
+            sent: Vec::new(),
+            keep_bytes: false,
+            overflowing: false,
+            air: BTreeMap::new(),
+            order: 0,
+            drawn: 0,
+            seed,
+            buffer: vec![0; 2048],
+        }
+    }
+
+    /// Evenly distributed, the same for the same seed.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.drawn += 1;
+        schedule::mix(self.seed, self.drawn)
+    }
+
+    /// A random part of a duration.
+    pub(crate) fn part_of(&mut self, whole: Duration) -> Duration {
+        let nanos = (whole.as_nanos() * u128::from(self.random())) >> 64;
+        Duration::from_nanos(u64::try_from(nanos).unwrap())
+    }
+
+    /// Lets everything happen that happens before `until`.
+    pub(crate) fn run_until(&mut self, until: Time) {
+        while let Some(next) = self.next_moment().filter(|next| *next < until) {
+            self.now = next;
+            self.wake();
+        }
+        self.now = self.now.max(until);
+    }
+
+    pub(crate) fn run_for(&mut self, duration: Duration) {
+        self.run_until(self.now + duration);
+    }
+
+    /// The engine gets no processor time for so long (SIGSTOP, an overloaded host): packets still
+    /// arrive in the kernel's queue and are stamped there.
+    pub(crate) fn stall(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+        self.wake();
+    }
+
+    /// Nothing passes any more, and what is under way is lost too.
+    pub(crate) fn cut(&mut self, tunnel: u32) {
+        self.far[tunnel as usize].cut = true;
+        self.air.retain(|_, packet| packet.tunnel != tunnel);
+    }
+
+    pub(crate) fn heal(&mut self, tunnel: u32) {
+        self.far[tunnel as usize].cut = false;
+    }
+
+    /// Puts a packet into the receive queue of a namespace.
+    pub(crate) fn inject(&mut self, at: Time, namespace: Namespace, tunnel: u32, bytes: Vec<u8>) {
+        self.order += 1;
+        self.air.insert((at, self.order), Packet { namespace, tunnel, bytes });
+    }
+
+    /// The moment at which something happens next.
+    fn next_moment(&mut self) -> Option<Time> {
+        let wakeup = self.engine.next_wakeup(self.now);
+        let arrival = self.air.keys().next().map(|(at, _)| *at);
+        [wakeup, arrival].into_iter().flatten().min().map(|next| next.max(self.now))
+    }
+
+    /// One turn of the loop, in the order that the engine asks for.
+    fn wake(&mut self) {
+        let now = self.now;
+        self.engine.handle_wakeup(now);
+        while let Some(entry) = self.air.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((at, _), packet) = entry.remove_entry();
+            if self.overflowing {
+                self.engine.handle_overflow(now, packet.namespace, 1);
+            } else {
+                self.engine.handle_datagram(now, at, packet.namespace, arrived(&packet.bytes));
+            }
+        }
+        self.engine.handle_timeout(now);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while let Some(transmit) = self.engine.poll_transmit(now, &mut buffer) {
+            self.send(transmit, &buffer[..transmit.length]);
+        }
+        self.buffer = buffer;
+        self.listen();
+        let next = self.engine.next_wakeup(now);
+        assert!(next.is_none_or(|next| next > now), "after its turn at {now} the engine wants another at once");
+    }
+
+    fn send(&mut self, transmit: Transmit, bytes: &[u8]) {
+        let Transmit { tunnel, sequence, destination, egress, .. } = transmit;
+        let settings = &self.tunnels[tunnel as usize];
+        assert_eq!((destination, egress), (settings.onion.outer.far(), settings.egress));
+        let sending = self.far[tunnel as usize].sending;
+        let kept = if self.keep_bytes { bytes.to_vec() } else { Vec::new() };
+        self.sent.push(Sent { at: self.now, tunnel, sequence, sending, bytes: kept });
+        match sending {
+            Sending::Fine => self.pass_on(tunnel, bytes),
+            Sending::LocalFault(error) => {
+                self.engine.handle_unsent(self.now, tunnel, sequence, Unsent::LocalFault(error));
+            }
+            Sending::Refused(error) => {
+                self.engine.handle_unsent(self.now, tunnel, sequence, Unsent::Refused(error));
+            }
+        }
+    }
+
+    /// What the far end makes of a probe.
+    fn pass_on(&mut self, tunnel: u32, bytes: &[u8]) {
+        if self.far[tunnel as usize].loses() {
+            return;
+        }
+        let drawn = self.random();
+        let far = self.far[tunnel as usize].clone();
+        if drawn % 1_000_000 < u64::from(far.loss_ppm) {
+            return;
+        }
+        let via = &self.tunnels[far.returns_by.unwrap_or(tunnel) as usize].onion;
+        let answer = far.answer(bytes, self.tunnels[tunnel as usize].onion.style.direction, via);
+        let namespace = self.tunnels[tunnel as usize].namespace;
+        for _ in 0..far.copies {
+            let at = self.now + far.rtt + self.part_of(far.jitter);
+            self.inject(at, namespace, tunnel, answer.clone());
+        }
+    }
+
+    /// Takes what the engine has told, and holds the routes to laws 3 and 6 whenever it told
+    /// something that moves them.
+    fn listen(&mut self) {
+        let told = self.events.last().map_or(0, |event| event.id);
+        assert_eq!(self.engine.events().missed(told), 0, "the ring let go of events before they were read");
+        let news: Vec<Event> = self.engine.events().after(told).cloned().collect();
+        let moved = news.iter().any(|event| matches!(event.kind, Kind::Transition { .. } | Kind::Drain { .. }));
+        self.events.extend(news);
+        if moved {
+            self.audit_routes();
+        }
+    }
+
+    /// Law 3: each effective priority is base plus penalty, and the lowest carry the traffic; law 6:
+    /// no prefix is without a route that does.
+    pub(crate) fn audit_routes(&self) {
+        let routes = self.engine.routes();
+        let mut lowest: BTreeMap<String, u32> = BTreeMap::new();
+        let mut selected: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for (route, carries) in routes.iter() {
+            let effective = route.priority + routes.penalty(route.tunnel);
+            assert_eq!(routes.effective_priority(route), effective);
+            let prefix = route.prefix.to_string();
+            lowest.entry(prefix.clone()).and_modify(|low| *low = effective.min(*low)).or_insert(effective);
+            if carries {
+                selected.entry(prefix).or_default().push(effective);
+            }
+        }
+        for (prefix, low) in lowest {
+            let carrying = selected.get(&prefix).map_or(&[][..], Vec::as_slice);
+            assert!(!carrying.is_empty(), "no route to {prefix} carries traffic");
+            assert!(carrying.iter().all(|effective| *effective == low), "{prefix}: {carrying:?}, lowest {low}");
+        }
+    }
+
+    /// What an operator does between two wake-ups; the events it causes are taken.
+    pub(crate) fn command(&mut self, act: impl FnOnce(&mut Engine, Time)) {
+        act(&mut self.engine, self.now);
+        self.listen();
+    }
+
+    pub(crate) fn state(&self, tunnel: u32) -> State {
+        self.engine.state(tunnel).unwrap()
+    }
+
+    pub(crate) fn view(&mut self, tunnel: u32) -> TunnelView {
+        let now = self.now;
+        self.engine.tunnel(now, tunnel).unwrap()
+    }
+
+    /// Transitions so far: when, which tunnel, to what.
+    pub(crate) fn transitions(&self) -> Vec<(Time, String, State)> {
+        let all = self.events.iter().filter_map(|event| {
+            let Kind::Transition { tunnel, to, .. } = &event.kind else { return None };
+            Some((Time::from_nanos(event.at.0), tunnel.clone(), *to))
+        });
+        all.collect()
+    }
+
+    /// How often a reject was counted.
+    pub(crate) fn rejected(&self, reject: adit::wire::Reject) -> u64 {
+        self.engine.rejects()[reject.index()]
+    }
+
+    /// Runs until the tunnel has this state; when that was.
+    pub(crate) fn run_to(&mut self, tunnel: u32, state: State, patience: Duration) -> Time {
+        let last = self.now + patience;
+        while self.state(tunnel) != state {
+            let next = self.next_moment().unwrap();
+            assert!(next <= last, "not {state} after {patience:?}, but {}", self.state(tunnel));
+            self.now = next;
+            self.wake();
+        }
+        let name = &self.tunnels[tunnel as usize].name;
+        let entered = self.transitions().into_iter().rev().find(|(_, of, _)| of == name);
+        entered.map_or(self.now, |(at, ..)| at)
+    }
+}
+
+/// A whole packet as a raw socket hands it over.
+pub(crate) fn arrived(bytes: &[u8]) -> Arrived<'_> {
+    match bytes.first().map_or(4, |first| first >> 4) {
+        6 => {
+            let address = |at: usize| Ipv6Addr::from(*bytes[at..].first_chunk::<16>().unwrap());
+            Arrived::V6 { protocol: bytes[6], source: address(8), destination: address(24), payload: &bytes[40..] }
+        }
+        _ => Arrived::V4(bytes),
+    }
+}
