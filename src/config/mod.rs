@@ -1,1 +1,113 @@
-//! File text → raw shape → a [`Config`] that cannot be wrong.
+//! A file's text in, a [`Config`] that cannot be wrong out; or everything that is wrong with it.
+//!
+//! ```text
+//! text → source (files, drop-ins) → tree (values with places) → section (typed getters) → Config
+//! ```
+//!
+//! Nobody likes to mend a file one error a run. So reading goes on after a problem, each getter of
+//! a `section` notes what it did not like and where, a key that was not asked for is unknown, and
+//! [`Problems`] holds all of it: file, line, column, what was expected, what to write instead.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `source` | files read and merged; the report of what is wrong |
+//! | `tree` | values as written, each with its place |
+//! | `section` | the typed reader of one table |
+//! | `notation` | durations, shares, DSCP names |
+//! | `names` | what a tunnel, a namespace, a device can be called |
+//! | `daemon`, `tunnel`, `ends`, `check`, `rules`, `route`, `reflect` | a section each |
+//! | `possible` | the combinations of numbers with which a rule could never fire |
+//! | `key_file` | the one thing that is read beside the files: a key |
+//! | `refused` | what later versions will do |
+//! | `defaults` | every default and limit |
+//! | `effective` | a configuration written out again |
+//! | `near` | "did you mean" |
+//!
+//! May import: `engine` and `wire` for the values that it makes, `reflect::plan`.
+
+mod check;
+mod daemon;
+pub mod defaults;
+mod effective;
+mod ends;
+mod key_file;
+mod names;
+mod near;
+mod notation;
+mod possible;
+mod problem;
+mod reflect;
+mod refused;
+mod route;
+mod rules;
+mod section;
+mod source;
+mod tree;
+mod tunnel;
+
+use std::path::Path;
+
+pub use check::{Cadence, Rate};
+pub use daemon::Daemon;
+pub use names::Netns;
+pub use near::nearest;
+pub use problem::{Problem, Problems};
+pub use reflect::ReflectConfig;
+pub use tunnel::Tunnel;
+
+use crate::engine::Route;
+use section::Section;
+use tunnel::Tunnels;
+
+/// A configuration of the daemon. Whatever is in it was checked, and fits together. Without
+/// `Debug`: it may hold keys.
+#[derive(Clone)]
+pub struct Config {
+    /// The daemon's own settings.
+    pub daemon: Daemon,
+    /// The tunnels; routes name them by index.
+    pub tunnels: Vec<Tunnel>,
+    /// The routes over them.
+    pub routes: Vec<Route>,
+}
+
+impl Config {
+    /// Reads a file; one that is called `adit.toml` with the drop-ins `conf.d/*.toml` beside it, in
+    /// the order of their names. Tables are merged key by key, the later value winning; tunnels and
+    /// routes are added.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn load(path: &Path) -> Result<Self, Problems> {
+        source::load(path).and_then(Self::read)
+    }
+
+    /// Reads a text as the file of this name. No other file is read, but for key files.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(name: impl AsRef<Path>, text: &str) -> Result<Self, Problems> {
+        source::parse(name.as_ref(), text).and_then(Self::read)
+    }
+
+    /// The whole configuration as TOML, with all defaults filled in. It reads back as an equal one,
+    /// and holds no key, only the paths of key files.
+    #[must_use]
+    pub fn effective(&self) -> String {
+        effective::text(self)
+    }
+
+    fn read((report, table): source::Loaded) -> Result<Self, Problems> {
+        let mut root = Section::root(&table, &report);
+        let daemon = Daemon::read(&mut root);
+        let tunnels = Tunnels::read(&mut root);
+        let routes = route::read_all(&mut root, &tunnels);
+        refused::kernel(&mut root);
+        refused::sections(&mut root);
+        for key in ["reflect", "fault"] {
+            root.refuse(key, "belongs into the configuration of `adit reflect`, not of `adit run`; remove it");
+        }
+        root.finish();
+        report.conclude(Self { daemon, tunnels: tunnels.list, routes })
+    }
+}

@@ -566,6 +566,11 @@ impl Engine {
         (0..self.count()).find(|&tunnel| self.name(tunnel) == name)
     }
 
+    /// The names of all tunnels.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.probers.iter().map(|prober| prober.settings.name.as_str())
+    }
+
     /// The state of a tunnel.
     #[must_use]
     pub fn state(&self, tunnel: u32) -> Option<State> {

@@ -1,0 +1,249 @@
+//! What can be typed. The help texts are the manual: `adit man` prints them as man pages.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
+
+/// Where the daemon's local socket is, unless told otherwise.
+pub const SOCKET: &str = "/run/adit/adit.sock";
+/// Where its configuration is.
+pub const CONFIG: &str = "/etc/adit/adit.toml";
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done
+  1   the answer is bad news: a checked tunnel is not healthy, an expectation of the demo is not met
+  2   the command line makes no sense, or names a tunnel that does not exist
+  69  the daemon cannot be reached
+  74  a file or a socket failed
+  77  not permitted; the message names the capability or group that is missing
+  78  the configuration or another input file is wrong; the message names the place";
+
+/// Packet-level health checks for GRE tunnels, and steering away from the sick ones.
+///
+/// adit sends ICMP probes inside each tunnel, judges it healthy, degraded or down, and adds a
+/// penalty to the priority of every route over it, so that traffic takes the best way that is left.
+/// Try it without any configuration: adit demo
+#[derive(Debug, Parser)]
+#[command(name = "adit", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Path of the daemon's local socket
+    #[arg(long, global = true, env = "ADIT_SOCKET", default_value = SOCKET, value_name = "PATH")]
+    pub socket: PathBuf,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon in the foreground
+    ///
+    /// Opens its raw sockets (CAP_NET_RAW; CAP_NET_ADMIN for marks; CAP_SYS_ADMIN for tunnels in other
+    /// network namespaces), probes every tunnel, keeps the route table and serves the local socket.
+    /// Logs to standard error; RUST_LOG chooses how much (default: info). Stops cleanly on SIGTERM and SIGINT.
+    Run(Run),
+    /// Show adit at work on this machine, without configuration and without root
+    ///
+    /// Makes network namespaces of its own (inside a user namespace where not root), a far end with three
+    /// GRE tunnels, two routes and real probes; breaks a tunnel, shows how traffic leaves it, heals it and
+    /// shows the way back. The thresholds are compressed in time, and the screen says so. Nothing is left behind.
+    Demo(Demo),
+    /// Validate a configuration: every problem with file, line, column and what to write instead
+    Check(Check),
+    /// Show the tunnels: state, since when, loss, round-trip time, penalty, last failure
+    ///
+    /// With the name of a tunnel: everything about it, and exit code 1 if it is checked and not healthy.
+    Status(Status),
+    /// Say why a tunnel has its state, and what must happen before it has another
+    Explain(Explain),
+    /// Show the route table: base priority, penalty, effective priority, and which routes carry traffic
+    Routes(Routes),
+    /// Show what happened: transitions, moved routes, local faults
+    Events(Events),
+    /// Ask for traffic to leave a tunnel, without calling it sick
+    Drain(Drain),
+    /// Let traffic come back to a drained tunnel
+    Undrain(Undrain),
+    /// Run recorded samples through the health rules
+    ///
+    /// Reads one JSON object a line: {"t": 12.345, "ok": true, "tunnel": "ams-1"}, t in seconds, exact to
+    /// the nanosecond and never decreasing within a tunnel; tunnel may be left out. A line {"t": …, "inconclusive": true}
+    /// changes nothing. The output of `adit events --json` of a daemon with a recording ([daemon] record) can
+    /// be replayed as it is: lines of other kinds are skipped, a start begins anew.
+    Replay(Replay),
+    /// Be a far end: decapsulate, answer requests, route reply-style probes back
+    ///
+    /// For tests, and for an origin that cannot answer itself. The configuration has the same [[tunnel]]
+    /// tables as the daemon's, written from this side: local_endpoint is this machine's own. [[fault]] tables
+    /// make it drop, delay, duplicate or corrupt on purpose. Needs CAP_NET_RAW.
+    Reflect(Reflect),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual as a man page
+    Man {
+        /// Write one page a command into this folder instead
+        #[arg(long, value_name = "FOLDER")]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// `adit run`
+#[derive(Debug, Arguments)]
+pub struct Run {
+    /// Configuration file; conf.d/*.toml beside it is read too if it is named adit.toml
+    #[arg(long, default_value = CONFIG, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// `adit demo`
+#[derive(Debug, Arguments)]
+pub struct Demo {
+    /// Print a line for each thing that happens instead of redrawing a table
+    #[arg(long)]
+    pub plain: bool,
+    /// Print a JSON object a line: events, phases, and the result at the end
+    #[arg(long, conflicts_with = "plain")]
+    pub json: bool,
+    /// How long the whole may take at least, in seconds; below 15 the phases are as short as they can be
+    #[arg(long, default_value_t = 15, value_name = "N")]
+    pub seconds: u64,
+}
+
+/// `adit check`
+#[derive(Debug, Arguments)]
+pub struct Check {
+    /// Configuration file
+    #[arg(long, default_value = CONFIG, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Print the configuration with all defaults filled in
+    #[arg(long)]
+    pub effective: bool,
+    /// The file is a far end's, for adit reflect
+    #[arg(long, conflicts_with = "effective")]
+    pub reflect: bool,
+}
+
+/// `adit status`
+#[derive(Debug, Arguments)]
+pub struct Status {
+    /// Show one tunnel only, in full
+    pub tunnel: Option<String>,
+    /// Print JSON, as the local socket gives it
+    #[arg(long)]
+    pub json: bool,
+    /// Show it again every second
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
+}
+
+/// `adit explain`
+#[derive(Debug, Arguments)]
+pub struct Explain {
+    /// The tunnel
+    pub tunnel: String,
+    /// Print JSON, as the local socket gives it
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `adit routes`
+#[derive(Debug, Arguments)]
+pub struct Routes {
+    /// What to show; all routes if left out
+    #[command(subcommand)]
+    pub get: Option<RoutesCommand>,
+    /// Print JSON, as the local socket gives it
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// `adit routes get`
+#[derive(Debug, Subcommand)]
+pub enum RoutesCommand {
+    /// Show the routes of the longest prefix that holds an address
+    Get {
+        /// The destination
+        destination: IpAddr,
+    },
+}
+
+/// `adit events`
+#[derive(Debug, Arguments)]
+pub struct Events {
+    /// Go on and show new events as they happen
+    #[arg(long)]
+    pub follow: bool,
+    /// Print a JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Only events after the one of this number
+    #[arg(long, default_value_t = 0, value_name = "ID")]
+    pub since: u64,
+}
+
+/// `adit drain`
+#[derive(Debug, Arguments)]
+pub struct Drain {
+    /// The tunnel
+    pub tunnel: String,
+    /// Make it as costly as if it were down; otherwise as if it were degraded
+    #[arg(long)]
+    pub down: bool,
+}
+
+/// `adit undrain`
+#[derive(Debug, Arguments)]
+pub struct Undrain {
+    /// The tunnel
+    pub tunnel: String,
+}
+
+/// `adit replay`
+#[derive(Debug, Arguments)]
+pub struct Replay {
+    /// File of samples; - for standard input
+    pub file: PathBuf,
+    /// Take each tunnel's health rules from this configuration
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print one JSON object for each transition and nothing else
+    #[arg(long)]
+    pub json: bool,
+    /// State that every tunnel begins in
+    #[arg(long, value_enum, default_value_t = Initial::Unknown, value_name = "STATE")]
+    pub initial: Initial,
+    /// Skip and count malformed lines instead of ending at the first
+    #[arg(long)]
+    pub lenient: bool,
+}
+
+/// The states by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Initial {
+    /// No verdict yet
+    Unknown,
+    /// Carries traffic
+    Healthy,
+    /// Loses some
+    Degraded,
+    /// Carries nothing
+    Down,
+}
+
+/// `adit reflect`
+#[derive(Debug, Arguments)]
+pub struct Reflect {
+    /// Configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// End after so long, such as 90s
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub lasting: Option<Duration>,
+}

@@ -1,0 +1,105 @@
+//! Questions to a running daemon.
+
+use std::io;
+use std::path::Path;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::UnixStream;
+
+use super::{Exit, Failure};
+
+/// Runs something that waits, on a runtime of its own.
+pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// Asks and waits for a whole JSON answer.
+pub(super) async fn get(socket: &Path, path: &str) -> Result<Value, Failure> {
+    whole(request(socket, Method::GET, path).await?).await
+}
+
+/// Asks for a change.
+pub(super) async fn post(socket: &Path, path: &str) -> Result<Value, Failure> {
+    whole(request(socket, Method::POST, path).await?).await
+}
+
+async fn whole(response: Response<Incoming>) -> Result<Value, Failure> {
+    let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
+    serde_json::from_slice(&body)
+        .map_err(|error| Failure::new(Exit::Unreachable, format!("the daemon's answer is no JSON: {error}")))
+}
+
+/// Asks, and hands on each line of the answer as it comes.
+pub(super) async fn lines(
+    socket: &Path,
+    path: &str,
+    mut to: impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut body = request(socket, Method::GET, path).await?.into_body();
+    let mut rest = Vec::new();
+    while let Some(frame) = body.frame().await {
+        rest.extend_from_slice(frame.map_err(broken)?.data_ref().map_or(&[][..], |bytes| bytes));
+        while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+            to(&rest[..end])?;
+            rest.drain(..=end);
+        }
+    }
+    Ok(())
+}
+
+async fn request(socket: &Path, method: Method, path: &str) -> Result<Response<Incoming>, Failure> {
+    let stream = UnixStream::connect(socket).await.map_err(|error| unreachable(socket, &error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    tokio::spawn(connection);
+    let request = Request::builder().method(method).uri(path).header("host", "adit").body(Empty::<Bytes>::new());
+    let request = request.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+    let response = sender.send_request(request).await.map_err(broken)?;
+    if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
+}
+
+/// The daemon's own words for what is wrong (RFC 9457).
+async fn problem(response: Response<Incoming>) -> Failure {
+    let exit = match response.status() {
+        StatusCode::FORBIDDEN => Exit::NotPermitted,
+        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => Exit::Usage,
+        _ => Exit::Unreachable,
+    };
+    let status = response.status();
+    let body = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let detail =
+        serde_json::from_slice::<Value>(&body).ok().and_then(|value| value["detail"].as_str().map(str::to_owned));
+    Failure::new(exit, detail.unwrap_or_else(|| format!("the daemon answered {status}")))
+}
+
+fn unreachable(socket: &Path, error: &io::Error) -> Failure {
+    let path = socket.display();
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the system's list is open")]
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::new(
+            Exit::NotPermitted,
+            format!("not permitted to use {path}: be root or a member of the socket's group ([daemon] socket_group)"),
+        ),
+        _ => Failure::new(
+            Exit::Unreachable,
+            format!(
+                "no adit daemon answers on {path} ({error}); start one with adit run, or name its socket with --socket"
+            ),
+        ),
+    }
+}
+
+fn broken(error: hyper::Error) -> Failure {
+    Failure::new(Exit::Unreachable, format!("the daemon broke off: {error}"))
+}
+
+/// A name as a part of a path: everything but letters, digits and `-._~` escaped (RFC 3986
+/// section 2.1).
+pub(super) fn escaped(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}

@@ -1,0 +1,77 @@
+//! `adit events`: what happened, and what happens.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::args;
+use super::client::{block_on, lines};
+use super::text::{coloured, style_of, thousands};
+use super::{Exit, Outcome};
+
+pub(super) fn run(socket: &Path, args: &args::Events) -> Outcome {
+    let path = format!("/v1/events?since={}&follow={}", args.since, args.follow);
+    let colours = coloured(&io::stdout());
+    block_on(lines(socket, &path, |line| {
+        let mut out = io::stdout().lock();
+        match serde_json::from_slice(line) {
+            Ok(event) if !args.json => writeln!(out, "{}", sentence(&event, colours))?,
+            Ok(
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_),
+            )
+            | Err(_) => {
+                out.write_all(line)?;
+                out.write_all(b"\n")?;
+            }
+        }
+        Ok(out.flush()?)
+    }))?;
+    Ok(Exit::Done)
+}
+
+/// One event as a line; the demo shows the same.
+pub(super) fn sentence(event: &Value, colours: bool) -> String {
+    let text = |name: &str| event[name].as_str().unwrap_or("-");
+    let list = |name: &str| {
+        let names: Vec<&str> = event[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        names.join(", ")
+    };
+    let state = |name: &str| {
+        let (state, style) = (text(name), style_of(text(name)));
+        if colours { format!("{style}{state}{style:#}") } else { state.to_owned() }
+    };
+    let what = match text("kind") {
+        "transition" => format!(
+            "{}: {} -> {}; {}; penalty {}",
+            text("tunnel"),
+            state("from"),
+            state("to"),
+            text("reason"),
+            thousands(event["penalty"].as_u64().unwrap_or(0))
+        ),
+        "route" => format!("{}: traffic moves from {} to {}", text("prefix"), list("from"), list("to")),
+        "local_fault" => format!("local fault ({}): {}; no tunnel is judged by it", text("fault"), text("reason")),
+        "warning" => format!("{}: {}", text("tunnel"), text("reason")),
+        "drain" => {
+            format!("{}: {}", text("tunnel"), if event["drained"] == true { "drained" } else { "no longer drained" })
+        }
+        "sample" => format!(
+            "{}: {}",
+            text("tunnel"),
+            if event["ok"] == true {
+                "answered"
+            } else if event["inconclusive"] == true {
+                "inconclusive"
+            } else {
+                "failed"
+            }
+        ),
+        "gap" => format!("{} events are no longer there", event["missed"]),
+        "start" => format!("adit {} started with {} tunnels", text("version"), event["tunnels"]),
+        "stop" => "adit stopped".to_owned(),
+        other => other.to_owned(),
+    };
+    let at = event["at"].as_str().map(|at| format!("{at}  ")).unwrap_or_default();
+    format!("{at}{what}")
+}

@@ -1,0 +1,112 @@
+//! One file a command. Text, tables and colours live here and nowhere else.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | [`args`] | what can be typed, and its help |
+//! | [`client`] | questions to a running daemon over its local socket |
+//! | [`text`] | tables, colours, times |
+//! | the others | the commands of their names |
+
+pub mod args;
+mod check;
+mod client;
+mod demo;
+mod drain;
+mod events;
+mod explain;
+mod generate;
+mod reflect;
+mod replay;
+mod routes;
+mod run;
+mod status;
+mod text;
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+/// How a command ended. The numbers are those of `sysexits.h` where it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// The answer is bad news.
+    BadNews = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The daemon cannot be reached.
+    Unreachable = 69,
+    /// Something outside adit failed: a file, a socket.
+    System = 74,
+    /// Not permitted: the message names what is missing.
+    NotPermitted = 77,
+    /// The configuration, or another input file, is wrong.
+    BadInput = 78,
+}
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the system's list is open")]
+        let exit = match error.kind() {
+            io::ErrorKind::PermissionDenied => Exit::NotPermitted,
+            // Whoever read our output has seen enough.
+            io::ErrorKind::BrokenPipe => Exit::Done,
+            _ => Exit::System,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+type Outcome = Result<Exit, Failure>;
+
+/// Runs the command that was typed.
+#[must_use]
+pub fn main() -> ExitCode {
+    let Args { command, socket } = Args::parse();
+    let outcome = match command {
+        Command::Run(run) => run::run(run),
+        Command::Demo(demo) => demo::run(demo),
+        Command::Check(check) => check::run(&check),
+        Command::Status(status) => status::run(&socket, &status),
+        Command::Explain(explain) => explain::run(&socket, &explain),
+        Command::Routes(routes) => routes::run(&socket, &routes),
+        Command::Events(events) => events::run(&socket, &events),
+        Command::Drain(drain) => drain::drain(&socket, &drain),
+        Command::Undrain(undrain) => drain::undrain(&socket, &undrain),
+        Command::Replay(replay) => replay::run(&replay),
+        Command::Reflect(reflect) => reflect::run(&reflect),
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { dir } => generate::man(dir.as_deref()),
+    };
+    let exit = outcome.unwrap_or_else(|failure| {
+        if failure.exit != Exit::Done {
+            eprintln!("adit: {failure}");
+        }
+        failure.exit
+    });
+    ExitCode::from(exit as u8)
+}

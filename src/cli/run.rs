@@ -1,0 +1,74 @@
+//! `adit run`: the daemon in the foreground.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use super::args;
+use super::{Exit, Failure, Outcome};
+use crate::config::Config;
+use crate::daemon::{Daemon, plan::Plan};
+
+pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
+    let config = Config::load(&config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
+    start_log();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stop = Stop::new()?;
+        let (daemon, handle, bound) = Daemon::start(Plan::new(config)).map_err(not_started)?;
+        let server = bound.map(|bound| tokio::spawn(bound.serve(handle)));
+        let result = daemon.run(stop.wait()).await;
+        if let Some(server) = server {
+            server.abort();
+            // Waited for, so that the socket's path is free again when this process has ended.
+            let _ = server.await;
+        }
+        Ok(result.map(|()| Exit::Done)?)
+    })
+}
+
+/// The signals that end a daemon.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Stop {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn wait(mut self) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                // Taken, because its default would end the daemon.
+                _ = self.hang_up.recv() => tracing::warn!("SIGHUP: this version cannot reload; restart it"),
+            }
+        }
+    }
+}
+
+/// Logs go to standard error, coloured only on a terminal.
+pub(super) fn start_log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    log.with_ansi(super::text::coloured(&io::stderr())).init();
+}
+
+/// Names what is missing where something is not permitted.
+pub(super) fn not_started(error: io::Error) -> Failure {
+    let failure = Failure::from(error);
+    if failure.exit != Exit::NotPermitted {
+        return failure;
+    }
+    let remedy = "needs CAP_NET_RAW (and CAP_NET_ADMIN for mark, CAP_SYS_ADMIN for netns): run as root, or give the unit AmbientCapabilities=";
+    Failure::new(Exit::NotPermitted, format!("{failure}; {remedy}"))
+}

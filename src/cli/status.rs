@@ -1,0 +1,188 @@
+//! `adit status`: the tunnels at a glance, or one in full.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::args;
+use super::client::{block_on, escaped, get};
+use super::text::{Cell, Table, ago, coloured, millis, style_of, thousands};
+use super::{Exit, Failure, Outcome};
+
+pub(super) fn run(socket: &Path, args: &args::Status) -> Outcome {
+    block_on(async {
+        loop {
+            let (lines, json, exit) = look(socket, args).await?;
+            let mut out = io::stdout().lock();
+            if args.json {
+                writeln!(out, "{json}")?;
+                return Ok(exit);
+            }
+            if !args.watch {
+                lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+                return Ok(exit);
+            }
+            // Home, each line cleared to its end, the rest of the screen cleared: without flicker.
+            write!(out, "\x1b[H")?;
+            lines.iter().try_for_each(|line| write!(out, "{line}\x1b[K\r\n"))?;
+            write!(out, "\x1b[J")?;
+            out.flush()?;
+            drop(out);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    })
+}
+
+async fn look(socket: &Path, args: &args::Status) -> Result<(Vec<String>, Value, Exit), Failure> {
+    let colours = coloured(&io::stdout());
+    match &args.tunnel {
+        Some(name) => {
+            let tunnel = get(socket, &format!("/v1/tunnels/{}", escaped(name))).await?;
+            let sick = tunnel["checked"] == true && tunnel["state"] != "healthy";
+            let exit = if sick { Exit::BadNews } else { Exit::Done };
+            Ok((one(&tunnel, colours), tunnel, exit))
+        }
+        None => {
+            let all = get(socket, "/v1/tunnels").await?;
+            Ok((table(&all).lines(colours), all, Exit::Done))
+        }
+    }
+}
+
+/// All tunnels as a table; the demo shows the same.
+pub(super) fn table(all: &Value) -> Table {
+    let head = ["TUNNEL", "STATE", "SINCE", "LOSS", "LAST 30", "RTT", "PENALTY", "LAST FAILURE"];
+    let mut table = Table::new(&head, &[3, 4, 5, 6]);
+    for tunnel in all["tunnels"].as_array().into_iter().flatten() {
+        table.row(vec![
+            text(&tunnel["name"]).into(),
+            Cell::styled(state(tunnel), style_of(&text(&tunnel["state"]))),
+            ago(&text(&tunnel["since"])).into(),
+            loss(tunnel).into(),
+            last(tunnel).into(),
+            rtt(tunnel).into(),
+            penalty(tunnel).into(),
+            failure(tunnel).into(),
+        ]);
+    }
+    table
+}
+
+fn state(tunnel: &Value) -> String {
+    let mut state = text(&tunnel["state"]);
+    if tunnel["drained"] == true {
+        state.push_str(", drained");
+    }
+    if tunnel["checked"] == false {
+        state.push_str(", not checked");
+    }
+    state
+}
+
+fn loss(tunnel: &Value) -> String {
+    let window = &tunnel["window"];
+    if window["samples"] == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.2} %", window["loss_ratio"].as_f64().unwrap_or(0.0) * 100.0)
+    }
+}
+
+fn last(tunnel: &Value) -> String {
+    let last = &tunnel["last_30"];
+    let (samples, failures) = (number(&last["samples"]), number(&last["failures"]));
+    format!("{}/{samples}", samples.saturating_sub(failures))
+}
+
+fn rtt(tunnel: &Value) -> String {
+    tunnel["rtt"]["last_us"].as_u64().map_or_else(|| "-".to_owned(), millis)
+}
+
+fn penalty(tunnel: &Value) -> String {
+    thousands(number(&tunnel["penalty"]))
+}
+
+fn failure(tunnel: &Value) -> String {
+    let last = &tunnel["last_failure"];
+    if last.is_null() { "-".to_owned() } else { format!("{} ago: {}", ago(&text(&last["at"])), text(&last["reason"])) }
+}
+
+fn one(tunnel: &Value, colours: bool) -> Vec<String> {
+    let (window, rtt, counters) = (&tunnel["window"], &tunnel["rtt"], &tunnel["counters"]);
+    let count = |name: &str| number(&counters[name]);
+    let micros = |name: &str| rtt[name].as_u64().map_or_else(|| "-".to_owned(), millis);
+    let style = style_of(&text(&tunnel["state"]));
+    let shown = state(tunnel);
+    let shown = if colours { format!("{style}{shown}{style:#}") } else { shown };
+    let reject = &tunnel["last_reject"];
+    let rejected = if reject.is_null() {
+        "-".to_owned()
+    } else {
+        format!("{} ago: {}", ago(&text(&reject["at"])), text(&reject["reason"]))
+    };
+    [
+        ("tunnel", text(&tunnel["name"])),
+        ("state", format!("{shown} since {} ({})", ago(&text(&tunnel["since"])), text(&tunnel["since"]))),
+        ("reason", text(&tunnel["reason"])),
+        ("penalty", penalty(tunnel)),
+        (
+            "probes",
+            format!(
+                "{} {} in {}, answers {}",
+                text(&tunnel["type"]),
+                text(&tunnel["direction"]),
+                text(&tunnel["encapsulation"]),
+                text(&tunnel["assurance"])
+            ),
+        ),
+        (
+            "loss",
+            format!(
+                "{} of {} in {} s ({})",
+                number(&window["failures"]),
+                number(&window["samples"]),
+                window["seconds"],
+                loss(tunnel)
+            ),
+        ),
+        ("last 30", format!("{} answered", last(tunnel))),
+        (
+            "rtt",
+            format!(
+                "last {}, least {}, mean {}, p99 {}, jitter {}",
+                micros("last_us"),
+                micros("min_us"),
+                micros("mean_us"),
+                micros("p99_us"),
+                micros("jitter_us")
+            ),
+        ),
+        (
+            "counted",
+            format!(
+                "{} sent, {} received, {} lost, {} late, {} duplicate, {} forged, {} local faults",
+                count("sent"),
+                count("received"),
+                count("lost"),
+                count("late"),
+                count("duplicate"),
+                count("forged"),
+                count("local_faults"),
+            ),
+        ),
+        ("last failure", failure(tunnel)),
+        ("last refused", rejected),
+    ]
+    .map(|(name, value)| format!("{name:<13} {value}"))
+    .to_vec()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or("-").to_owned()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}

@@ -1,0 +1,76 @@
+//! What holds where a configuration says nothing, and the limits of what it may say.
+//!
+//! The numbers of the health rules are [`crate::engine::health::Rules::default`].
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::check::Rate;
+use crate::engine::penalty::BASE_MAX;
+use crate::engine::window::RECENT_MAX;
+use crate::wire::payload;
+
+/// `daemon.socket`.
+pub const SOCKET: &str = "/run/adit/adit.sock";
+/// Bytes in a Unix socket's path, its closing zero aside: `sun_path` has 108 (unix(7)).
+pub const SOCKET_PATH_MAX: usize = 107;
+/// `daemon.state_dir`.
+pub const STATE_DIR: &str = "/var/lib/adit";
+
+/// `tunnel.ttl`: hops; what hosts use for their own packets (RFC 1700's recommendation).
+pub const TTL: u8 = 64;
+/// `tunnel.dscp`: CS6, network control (RFC 4594 section 3.1): a probe must not be dropped because
+/// the users' own traffic is heavy.
+pub const DSCP: u8 = 48;
+/// `tunnel.mark`: the firewall mark of the outer packets; 0 is none.
+pub const MARK: u32 = 0;
+/// `tunnel.servers`: how many probers of a site share the tunnel.
+pub const SERVERS: u32 = 1;
+/// More than this many are a slip of the finger: at 60 s for each nothing is stretched any more.
+pub const SERVERS_MAX: u32 = 1_024;
+/// Letters of a name: it has to fit a table's column and a metric's label.
+pub const NAME_MAX: usize = 64;
+
+/// `health_check.rate`.
+pub const RATE: Rate = Rate::Mid;
+/// What several servers together stretch an interval to, at most: 30 probes take 30 minutes then,
+/// the longest way back to healthy that the rules mean.
+pub const STRETCH_MAX: Duration = Duration::from_secs(60);
+/// `health_check.interval`: below 10 ms a probe is load rather than a question; above an hour
+/// nobody would call it a check.
+pub const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
+/// Jitter makes an interval up to a twentieth longer.
+pub const JITTER_DIVISOR: u32 = 20;
+/// `health_check.timeout`: longer than nearly every path takes, and half of `down_window`.
+pub const TIMEOUT: Duration = Duration::from_millis(500);
+/// From the fastest link to a path over two satellites and a queue.
+pub const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+/// `health_check.early_retry`.
+pub const EARLY_RETRY: bool = true;
+/// `health_check.size`: bytes after the ICMP header. The outer packet stays far below 1280 bytes,
+/// the least that every IPv6 link carries (RFC 8200 section 5).
+#[expect(clippy::cast_possible_truncation, reason = "72 bytes")]
+pub const SIZE: u16 = payload::LEN as u16;
+/// The longest outer packet in bytes: jumbo frames carry as much, and few things more.
+pub const PACKET_MAX: usize = 9_000;
+/// The probes of one failure: itself and the two that confirm it.
+pub const BURST: u32 = 3;
+
+/// `rules.degraded_window` and `down_window`; beyond a day nobody remembers the first failure.
+pub const WINDOW: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
+/// `rules.down_min_samples`, `up_samples`, `recovery_samples`: what the window keeps one by one.
+pub const SAMPLES: RangeInclusive<u32> = 1..=RECENT_MAX;
+/// `rules.degraded_min_failures`.
+pub const FAILURES: RangeInclusive<u32> = 1..=100_000;
+
+/// `route.priority`: 0 is left out because IPv6 turns metric 0 into 1024.
+pub const PRIORITY: RangeInclusive<u32> = 1..=BASE_MAX;
+/// `route.weight`.
+pub const WEIGHT: u32 = 1;
+/// What a next hop's weight can be in the kernel (`rtnh_hops` holds it less one, in 8 bits).
+pub const WEIGHT_RANGE: RangeInclusive<u32> = 1..=256;
+
+/// `fault.after` and `fault.for`: a year.
+pub const FAULT_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(365 * 86_400);
+/// `fault.delay` and `fault.jitter`.
+pub const FAULT_DELAY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);

@@ -1,0 +1,141 @@
+//! A configuration written out again, with everything that it did not say filled in.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use super::check::Cadence;
+use super::notation::{dscp_written, percent, written};
+use super::tunnel::Tunnel;
+use super::{Config, Daemon};
+use crate::engine::Route;
+use crate::engine::settings::{Check, ReturnPath, Timeout};
+use crate::wire::{Kind, gre};
+
+/// TOML text, line by line.
+struct Lines(String);
+
+impl Lines {
+    fn header(&mut self, header: &str) {
+        if !self.0.is_empty() {
+            self.0.push('\n');
+        }
+        self.0 += header;
+        self.0.push('\n');
+    }
+
+    fn line(&mut self, key: &str, value: impl Display) {
+        self.0 += &format!("{key} = {value}\n");
+    }
+
+    fn text(&mut self, key: &str, value: impl Into<String>) {
+        self.line(key, toml::Value::String(value.into()));
+    }
+
+    /// A path that is not UTF-8 cannot have come from a file that is.
+    fn path(&mut self, key: &str, path: &Path) {
+        self.text(key, path.to_string_lossy());
+    }
+}
+
+/// The whole text. No key is in it: only the paths of key files.
+pub(super) fn text(config: &Config) -> String {
+    let mut lines = Lines(String::new());
+    daemon(&config.daemon, &mut lines);
+    config.tunnels.iter().for_each(|tunnel| self::tunnel(tunnel, &mut lines));
+    config.routes.iter().for_each(|route| self::route(route, config, &mut lines));
+    lines.header("[kernel]");
+    lines.line("apply", false);
+    lines.0
+}
+
+fn daemon(daemon: &Daemon, lines: &mut Lines) {
+    lines.header("[daemon]");
+    lines.path("socket", &daemon.socket);
+    for (key, group) in [("socket_group", &daemon.socket_group), ("admin_group", &daemon.admin_group)] {
+        group.iter().for_each(|group| lines.text(key, group));
+    }
+    lines.path("state_dir", &daemon.state_dir);
+    daemon.record.iter().for_each(|record| lines.path("record", record));
+}
+
+fn tunnel(tunnel: &Tunnel, lines: &mut Lines) {
+    let onion = &tunnel.onion;
+    lines.header("[[tunnel]]");
+    lines.text("name", &tunnel.name);
+    lines.text("encapsulation", "gre");
+    lines.text("local_endpoint", onion.outer.local().to_string());
+    lines.text("remote_endpoint", onion.outer.far().to_string());
+    tunnel.written.interface_address.iter().for_each(|address| lines.text("interface_address", address.to_string()));
+    tunnel.netns.iter().for_each(|netns| lines.text("netns", netns.to_string()));
+    tunnel.underlay_device.iter().for_each(|device| lines.text("underlay_device", device));
+    lines.line("mark", tunnel.mark);
+    lines.line("ttl", onion.ttl);
+    lines.line("dscp", dscp_written(onion.dscp));
+    lines.line("servers", tunnel.written.servers);
+    health_check(tunnel, lines);
+    gre(onion.gre, lines);
+}
+
+fn health_check(tunnel: &Tunnel, lines: &mut Lines) {
+    let check = &tunnel.check;
+    lines.header("[tunnel.health_check]");
+    lines.line("enabled", check.enabled);
+    lines.text(
+        "type",
+        match tunnel.onion.style.kind {
+            Kind::Request => "request",
+            Kind::Reply => "reply",
+        },
+    );
+    lines.text("direction", if tunnel.is_bidirectional() { "bidirectional" } else { "unidirectional" });
+    match tunnel.written.cadence {
+        Cadence::Rate(rate) => lines.text("rate", rate.name()),
+        Cadence::Interval(interval) => lines.text("interval", written(interval)),
+    }
+    match check.timeout {
+        Timeout::Fixed(timeout) => lines.text("timeout", written(timeout)),
+        Timeout::Auto => lines.text("timeout", "auto"),
+    }
+    lines.line("early_retry", check.early_retry);
+    tunnel.written.target.iter().for_each(|target| lines.text("target", target.to_string()));
+    lines.text(
+        "return_path",
+        match check.return_path {
+            ReturnPath::Strict => "strict",
+            ReturnPath::Any => "any",
+        },
+    );
+    lines.line("size", tunnel.onion.size);
+    tunnel.written.mark_key_file.iter().for_each(|file| lines.path("mark_key_file", file));
+    rules(check, lines);
+}
+
+fn rules(check: &Check, lines: &mut Lines) {
+    let rules = &check.rules;
+    lines.header("[tunnel.health_check.rules]");
+    lines.text("degraded_ratio", percent(rules.degraded_ratio));
+    lines.line("degraded_min_failures", rules.degraded_min_failures);
+    lines.text("degraded_window", written(rules.degraded_window));
+    lines.line("down_min_samples", rules.down_min_samples);
+    lines.text("down_window", written(rules.down_window));
+    lines.line("up_samples", rules.up_samples);
+    lines.line("recovery_samples", rules.recovery_samples);
+}
+
+fn gre(options: gre::Options, lines: &mut Lines) {
+    lines.header("[tunnel.gre]");
+    options.key.iter().for_each(|key| lines.line("key", key));
+    lines.line("sequence", options.sequence);
+    lines.line("checksum", options.checksum);
+}
+
+fn route(route: &Route, config: &Config, lines: &mut Lines) {
+    lines.header("[[route]]");
+    lines.text("prefix", route.prefix.to_string());
+    let tunnel = config.tunnels.get(route.tunnel as usize);
+    tunnel.iter().for_each(|tunnel| lines.text("tunnel", &tunnel.name));
+    lines.line("priority", route.priority);
+    lines.line("weight", route.weight);
+    route.device.iter().for_each(|device| lines.text("device", device));
+    route.via.iter().for_each(|via| lines.text("via", via.to_string()));
+}

@@ -1,0 +1,79 @@
+//! Names: of tunnels, network namespaces, devices and groups.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::defaults::NAME_MAX;
+
+/// A network namespace: its file. One that was given by name is below `/run/netns`, where ip-netns
+/// keeps them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Netns(PathBuf);
+
+const NETNS: &str = "/run/netns";
+
+impl Netns {
+    /// The namespace of this name or absolute path.
+    ///
+    /// # Errors
+    /// Why there can be none.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        if text.starts_with('/') {
+            // /var/run is a link to /run, and two names for one namespace would be two to us.
+            let path = text.strip_prefix("/var").filter(|rest| rest.starts_with(NETNS)).unwrap_or(text);
+            return Ok(Self(PathBuf::from(path)));
+        }
+        if text.contains(['/', '\0']) || text == "." || text == ".." {
+            let name = text.rsplit('/').find(|part| !part.trim_matches('.').is_empty()).unwrap_or("blue");
+            return Err(format!(
+                "is {text:?}, neither a name nor an absolute path; write netns = {name:?} or netns = \"{NETNS}/{name}\""
+            ));
+        }
+        Ok(Self(Path::new(NETNS).join(text)))
+    }
+
+    /// The file to enter it by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl fmt::Display for Netns {
+    /// The name, or the path where that is no mere name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0.strip_prefix(NETNS).ok().filter(|name| name.components().count() == 1);
+        name.unwrap_or(&self.0).display().fmt(f)
+    }
+}
+
+/// A tunnel's name: it is a word in the command line, a label, and a part of a URL's path.
+pub(super) fn tunnel(text: &str) -> Result<String, String> {
+    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let wrong = if text.len() > NAME_MAX {
+        format!("has {} letters, more than {NAME_MAX}", text.chars().count())
+    } else if let Some(other) = text.chars().find(|c| !letter(*c)) {
+        format!("is {text:?}, which holds {other:?}")
+    } else if text.starts_with(['.', '-']) {
+        format!("is {text:?}, which does not begin with a letter, a digit or _")
+    } else {
+        return Ok(text.to_owned());
+    };
+    let kept: String = text.chars().map(|c| if letter(c) { c } else { '-' }).take(NAME_MAX).collect();
+    let kept = kept.trim_start_matches(['.', '-']);
+    let proposed = if kept.is_empty() { "ams-1" } else { kept };
+    Err(format!("{wrong}; use the letters a to z, A to Z, 0 to 9, \".\", \"_\" and \"-\": write name = {proposed:?}"))
+}
+
+/// A network device's name, as the kernel's `dev_valid_name` has it.
+pub(super) fn device(key: &str, text: &str) -> Result<String, String> {
+    const MAX: usize = 15;
+    let strange = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
+    if text.len() > MAX || text.contains(strange) || text == "." || text == ".." {
+        return Err(format!(
+            "is {text:?}, which no device can be called (at most {MAX} bytes, without spaces, \"/\" and \":\"); \
+             write it as in `ip link`, for example {key} = \"eth0\""
+        ));
+    }
+    Ok(text.to_owned())
+}

@@ -1,0 +1,56 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// One thing that is wrong, with what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The file.
+    pub file: PathBuf,
+    /// Line and column, both from 1, the column in characters; `None` where the file as a whole is
+    /// meant (it cannot be read, say).
+    pub place: Option<(usize, usize)>,
+    /// What is wrong, what was expected, and what to write instead: one line.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, place, message } = self;
+        write!(f, "{}:", file.display())?;
+        if let Some((line, column)) = place {
+            write!(f, "{line}:{column}:")?;
+        }
+        write!(f, " {message}")
+    }
+}
+
+/// Everything that is wrong with a configuration: at least one problem, in the order of the files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problems(pub(super) Vec<Problem>);
+
+impl Problems {
+    /// The problems one by one.
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.0.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}

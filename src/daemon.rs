@@ -1,0 +1,245 @@
+//! Opens, loops, stops. One task owns the engine, and here is the one place where now is read.
+//!
+//! ```text
+//!              ┌──────────────────────── Daemon::run ────────────────────────┐
+//!  time ──────▶│ handle_wakeup, drain ▸ handle_datagram …, handle_timeout     │
+//!  raw sockets▶│ poll_transmit … ▸ one batch out ▸ handle_unsent              │
+//!  questions ─▶│ a closure from the local socket, run between two wake-ups    │
+//!              │ new events ▸ log, recording, followers                       │
+//!              └──────────────────────── sleep until next_wakeup ────────────┘
+//! ```
+
+pub mod plan;
+
+use std::fs::{File, OpenOptions};
+use std::future::poll_fn;
+use std::io::{self, BufWriter, Write};
+use std::net::IpAddr;
+use std::task::Poll;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use tokio::sync::{mpsc, watch};
+
+use crate::engine::event::{Event, Kind};
+use crate::engine::{Engine, Setup, Transmit, Unsent};
+use crate::io::clock::Clock;
+use crate::io::local::{self, Bound, Handle, Question};
+use crate::io::raw::{Inbox, Opened, Receiver, Sender};
+use crate::wire::payload::{Key, Secret};
+use plan::{Plan, Sockets};
+
+/// Bytes of probes that are gathered before they are sent: some 200 of the usual size.
+const OUTGOING: usize = 64 << 10;
+/// A probe that would not fit there is sent by itself; none is longer than this.
+const LONGEST: usize = 16 << 10;
+/// Questions that may wait.
+const QUESTIONS: usize = 64;
+/// Slept less than this is clock noise.
+const SLEPT: Duration = Duration::from_millis(200);
+
+/// A running prober.
+pub struct Daemon {
+    engine: Engine,
+    clock: Clock,
+    receivers: Vec<(u16, Receiver)>,
+    senders: Vec<Sender>,
+    inbox: Inbox,
+    buffer: Box<[u8]>,
+    outgoing: Vec<(Transmit, usize)>,
+    questions: mpsc::Receiver<Question>,
+    last_event: watch::Sender<u64>,
+    record: Option<BufWriter<File>>,
+    told: u64,
+}
+
+impl Daemon {
+    /// Opens everything that the plan asks for. Must be called within a runtime.
+    ///
+    /// # Errors
+    /// What could not be opened, and why; [`io::ErrorKind::PermissionDenied`] for want of a
+    /// capability, [`io::ErrorKind::AddrInUse`] if another daemon has the socket.
+    pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
+        let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
+        let record = plan.record.take().map(|path| {
+            let file = OpenOptions::new().create(true).append(true).open(&path);
+            file.map_err(|error| io::Error::new(error.kind(), format!("cannot record to {}: {error}", path.display())))
+        });
+        let record = record.transpose()?.map(BufWriter::new);
+        let Sockets { receivers: opened, senders } = plan.open()?;
+        let clock = Clock::start();
+        let now = clock.now();
+        let register = |(namespace, opened): (u16, Opened)| Ok((namespace, opened.register(now)?));
+        let receivers = opened.into_iter().map(register).collect::<io::Result<_>>()?;
+        let setup = Setup { tunnels: plan.tunnels, routes: plan.routes, secret: secret()?, record: record.is_some() };
+        let (ask, questions) = mpsc::channel(QUESTIONS);
+        let (last_event, heard) = watch::channel(0);
+        let daemon = Self {
+            engine: Engine::new(now, clock.wall(), setup),
+            clock,
+            receivers,
+            senders,
+            inbox: Inbox::default(),
+            buffer: vec![0; OUTGOING + LONGEST].into_boxed_slice(),
+            outgoing: Vec::new(),
+            questions,
+            last_event,
+            record,
+            told: 0,
+        };
+        Ok((daemon, Handle::new(ask, heard), bound))
+    }
+
+    /// Probes until `stop` completes.
+    ///
+    /// # Errors
+    /// A receiving socket that fails, or a recording that cannot be written.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> io::Result<()> {
+        tokio::pin!(stop);
+        loop {
+            self.turn()?;
+            let now = self.clock.now();
+            let pause = self.engine.next_wakeup(now).map_or(Duration::from_secs(60), |at| at.since(now));
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
+                () = readable(&self.receivers) => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        self.engine.handle_stop(self.clock.now());
+        self.tell()
+    }
+
+    /// One wake-up, in the order that the engine asks for.
+    fn turn(&mut self) -> io::Result<()> {
+        let now = self.clock.now();
+        self.engine.set_wall(now, self.clock.wall());
+        let slept = self.clock.slept();
+        if slept > SLEPT {
+            self.engine.handle_suspend(now, slept);
+        }
+        self.engine.handle_wakeup(now);
+        self.receive()?;
+        self.engine.handle_timeout(self.clock.now());
+        self.transmit();
+        self.tell()
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        for (namespace, receiver) in &mut self.receivers {
+            let dropped = receiver.drain(&self.clock, *namespace, &mut self.inbox)?;
+            if dropped > 0 {
+                self.engine.handle_overflow(self.clock.now(), *namespace, dropped);
+            }
+        }
+        let now = self.clock.now();
+        self.inbox.deliver(|at, namespace, arrived| self.engine.handle_datagram(now, at, namespace, arrived));
+        Ok(())
+    }
+
+    fn transmit(&mut self) {
+        loop {
+            let mut used = 0;
+            // The clock is read for each probe: read once a batch, it would make the last one's
+            // round-trip time longer by the time that the others took.
+            while used < OUTGOING
+                && let Some(transmit) = self.engine.poll_transmit(self.clock.now(), &mut self.buffer[used..])
+            {
+                self.outgoing.push((transmit, used));
+                used += transmit.length;
+            }
+            if used == 0 {
+                return;
+            }
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        for (egress, sender) in self.senders.iter().enumerate() {
+            let leaving: Vec<_> =
+                self.outgoing.iter().filter(|(transmit, _)| usize::from(transmit.egress) == egress).collect();
+            let packet = |&&(transmit, at): &&(Transmit, usize)| -> (IpAddr, &[u8]) {
+                (transmit.destination, &self.buffer[at..at + transmit.length])
+            };
+            let packets: Vec<_> = leaving.iter().map(packet).collect();
+            sender.send(&packets, |place, error| {
+                let (Transmit { tunnel, sequence, .. }, _) = *leaving[place];
+                self.engine.handle_unsent(self.clock.now(), tunnel, sequence, unsent(error));
+            });
+        }
+        self.outgoing.clear();
+    }
+
+    /// Passes new events on: to the log, the recording, the followers.
+    fn tell(&mut self) -> io::Result<()> {
+        let last = self.engine.events().last();
+        if last == self.told {
+            return Ok(());
+        }
+        for event in self.engine.events().after(self.told) {
+            log(event);
+            if let Some(record) = &mut self.record {
+                serde_json::to_writer(&mut *record, event)?;
+                record.write_all(b"\n")?;
+            }
+        }
+        if let Some(record) = &mut self.record {
+            record.flush()?;
+        }
+        self.told = last;
+        self.last_event.send_replace(last);
+        Ok(())
+    }
+}
+
+/// Key and epoch of this run.
+fn secret() -> io::Result<Secret> {
+    let (mut key, mut epoch) = ([0; 16], [0; 8]);
+    getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut epoch)).map_err(io::Error::other)?;
+    Ok(Secret { key: Key::new(key), epoch: u64::from_ne_bytes(epoch) })
+}
+
+/// Whether a refused send says something about the tunnel (traffic could not have left either), or
+/// only about this host at this moment. What is not known to be the former is the latter.
+fn unsent(error: Errno) -> Unsent {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the system's list is open")]
+    match error {
+        Errno::ENETUNREACH
+        | Errno::EHOSTUNREACH
+        | Errno::ENETDOWN
+        | Errno::EADDRNOTAVAIL
+        | Errno::EPERM
+        | Errno::EACCES
+        | Errno::ENODEV
+        | Errno::ENXIO
+        | Errno::EMSGSIZE => Unsent::Refused(error.desc()),
+        _ => Unsent::LocalFault(error.desc()),
+    }
+}
+
+async fn readable(receivers: &[(u16, Receiver)]) {
+    poll_fn(|context| {
+        // Every one is asked, so that every one knows whom to wake.
+        let ready = receivers.iter().filter(|(_, receiver)| receiver.poll_ready(context).is_ready()).count();
+        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+fn log(event: &Event) {
+    match &event.kind {
+        Kind::Transition { tunnel, from, to, reason, penalty, .. } => {
+            tracing::info!(tunnel, %from, %to, penalty, "{reason}");
+        }
+        Kind::Route { prefix, from, to } => tracing::info!(prefix, ?from, ?to, "route moved"),
+        Kind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
+        Kind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
+        Kind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
+        Kind::Start { tunnels, version } => tracing::info!(tunnels, version, "started"),
+        Kind::Stop {} => tracing::info!("stopped"),
+        Kind::Sample { .. } => {}
+    }
+}

@@ -1,0 +1,54 @@
+//! The one place where now is read.
+
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+use crate::engine::{Time, WallTime};
+
+/// The clocks of this process, the monotonic one counted from its start.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    origin: Duration,
+    /// How far the boot-time clock, which goes on while the host sleeps, is ahead.
+    asleep: Duration,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn start() -> Self {
+        let mut clock = Self { origin: read(ClockId::CLOCK_MONOTONIC), asleep: Duration::ZERO };
+        clock.slept();
+        clock
+    }
+
+    /// Now, on the monotonic clock.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        let since = read(ClockId::CLOCK_MONOTONIC).saturating_sub(self.origin);
+        Time::from_nanos(nanos(since))
+    }
+
+    /// Now, on the wall clock.
+    #[must_use]
+    pub fn wall(&self) -> WallTime {
+        WallTime(nanos(read(ClockId::CLOCK_REALTIME)))
+    }
+
+    /// How long the host has slept since this was last asked: the monotonic clock stands still
+    /// then, the boot-time clock does not.
+    pub fn slept(&mut self) -> Duration {
+        let ahead = read(ClockId::CLOCK_BOOTTIME).saturating_sub(read(ClockId::CLOCK_MONOTONIC));
+        ahead.saturating_sub(std::mem::replace(&mut self.asleep, ahead))
+    }
+}
+
+fn read(clock: ClockId) -> Duration {
+    // Cannot fail: these clocks exist on every kernel that runs this program.
+    clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,18 @@
+//! THIN shells over the system: sockets, namespaces, clocks. No decision about health is made here;
+//! if it needs an `if` about a tunnel's state, it does not belong in this room.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | [`clock`] | the one place where now is read |
+//! | [`netns`] | running something inside a network namespace |
+//! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
+//! | [`links`] | veth pairs, addresses and routes of namespaces that we made |
+//! | [`local`] | the local socket: HTTP with JSON |
+//!
+//! May import: the engine's and the wire's values, and the crates that wrap system calls.
+
+pub mod clock;
+pub mod links;
+pub mod local;
+pub mod netns;
+pub mod raw;

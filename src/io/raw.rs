@@ -1,0 +1,288 @@
+//! Raw sockets, drained and filled in batches.
+//!
+//! A prober has a fixed number of them whatever the number of tunnels: for each namespace and
+//! family one that receives GRE and one that receives ICMP, each behind a kernel filter, and for
+//! each namespace, family, device and mark one that sends. A sending socket has the protocol
+//! `IPPROTO_RAW`, to which the kernel delivers nothing, and for which it takes packets with their
+//! IP header as we built it (raw(7), ipv6(7)).
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg, setsockopt, sockopt,
+};
+use socket2::{Domain, SockFilter, Socket, Type};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+use super::clock::Clock;
+use crate::engine::Time;
+use crate::wire::filter::{self, Instruction, Pass, Protocol};
+use crate::wire::{Family, gre, ip, probe::Arrived};
+
+/// Packets a system call takes or gives at most.
+pub const BATCH: usize = 64;
+/// The longest packet that is received whole; a probe may be padded up to about this.
+const PACKET: usize = 9_216;
+/// Asked for, so that the answers of a whole tick fit; the kernel may give less.
+const RECEIVE_BUFFER: usize = 4 << 20;
+const SEND_BUFFER: usize = 4 << 20;
+
+/// A socket that receives what passes its filter.
+#[derive(Debug)]
+pub struct Receiver {
+    socket: UdpSocket,
+    family: Family,
+    protocol: Protocol,
+    /// Packets that the kernel has dropped for want of room so far.
+    dropped: u32,
+    drained: Time,
+}
+
+/// A receiving socket that is open, but not yet in a runtime's hands.
+#[derive(Debug)]
+pub struct Opened {
+    socket: OwnedFd,
+    family: Family,
+    protocol: Protocol,
+}
+
+/// Opens a receiving socket in the namespace of the calling thread.
+///
+/// # Errors
+/// Needs `CAP_NET_RAW`.
+pub fn open_receiver(family: Family, protocol: Protocol, pass: Pass) -> io::Result<Opened> {
+    let socket = Socket::new(domain(family), Type::RAW, Some(i32::from(number(family, protocol)).into()))?;
+    socket.attach_filter(&program(&filter::program(family, protocol, pass)))?;
+    socket.set_nonblocking(true)?;
+    setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+    setsockopt(&socket, sockopt::RxqOvfl, &1)?;
+    match family {
+        Family::V4 => {}
+        // A raw IPv6 socket gives no header; the destination comes beside the packet (RFC 3542).
+        Family::V6 => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?,
+    }
+    // Going beyond the host's limit needs CAP_NET_ADMIN; without it the limit has to do.
+    if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    }
+    Ok(Opened { socket: socket.into(), family, protocol })
+}
+
+impl Opened {
+    /// Hands the socket to the runtime that is running.
+    ///
+    /// # Errors
+    /// Registering it may fail for want of descriptors.
+    pub fn register(self, now: Time) -> io::Result<Receiver> {
+        // tokio has no type for raw sockets; its UDP socket is but a descriptor with readiness, and
+        // nothing of UDP is used here.
+        let socket = UdpSocket::from_std(self.socket.into())?;
+        Ok(Receiver { socket, family: self.family, protocol: self.protocol, dropped: 0, drained: now })
+    }
+}
+
+impl Receiver {
+    /// Whether something may have arrived; wakes the task when it does.
+    pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.socket.poll_recv_ready(context).map(|_| ())
+    }
+
+    /// Moves everything that has arrived into the inbox, and returns how many packets the kernel
+    /// has dropped for want of room since the last time.
+    ///
+    /// # Errors
+    /// None that a packet could cause.
+    pub fn drain(&mut self, clock: &Clock, namespace: u16, inbox: &mut Inbox) -> io::Result<u32> {
+        let before = self.dropped;
+        while self.receive(clock, namespace, inbox)? == BATCH {}
+        self.drained = clock.now();
+        // Nothing is left, so that the next arrival shall wake us again.
+        let _ = self.socket.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+        Ok(self.dropped.wrapping_sub(before))
+    }
+
+    fn receive(&mut self, clock: &Clock, namespace: u16, inbox: &mut Inbox) -> io::Result<usize> {
+        let fd = self.socket.as_fd().as_raw_fd();
+        // Made anew for each batch: nix leaves the lengths as the last batch set them.
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, Some(nix::cmsg_space!([u8; 128])));
+        let mut slices: Vec<_> = inbox.buffers.iter_mut().map(|buffer| [IoSliceMut::new(&mut buffer[..])]).collect();
+        let messages = match recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None) {
+            Ok(messages) => messages,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        };
+        let (now, wall) = (clock.now(), clock.wall());
+        let mut count = 0;
+        for message in messages {
+            count += 1;
+            let mut arrival = Arrival { namespace, protocol: number(self.family, self.protocol), ..Arrival::at(now) };
+            arrival.source =
+                message.address.as_ref().and_then(|address| address.as_sockaddr_in6()).map(|address| address.ip());
+            for control in message.cmsgs().into_iter().flatten() {
+                #[expect(clippy::wildcard_enum_match_arm, reason = "only what was asked for comes")]
+                match control {
+                    ControlMessageOwned::ScmTimestampns(stamp) => {
+                        let stamp = u64::try_from(Duration::from(stamp).as_nanos()).unwrap_or(0);
+                        let queued = Duration::from_nanos(wall.0.saturating_sub(stamp));
+                        // The stamp is on the wall clock, which may be set at any time: it only says
+                        // how long the packet has waited, and it did not wait since before the
+                        // queue was last empty.
+                        arrival.at = now - queued.min(now.since(self.drained));
+                    }
+                    ControlMessageOwned::RxqOvfl(dropped) => self.dropped = dropped,
+                    ControlMessageOwned::Ipv6PacketInfo(info) => {
+                        arrival.destination = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr));
+                    }
+                    _ => {}
+                }
+            }
+            message.iovs().for_each(|bytes| inbox.arena.extend_from_slice(bytes));
+            arrival.end = inbox.arena.len();
+            arrival.begin = arrival.end - message.bytes.min(PACKET);
+            inbox.arrivals.push(arrival);
+        }
+        Ok(count)
+    }
+}
+
+/// What has arrived at all sockets, to be handed on in the order of arrival.
+#[derive(Debug)]
+pub struct Inbox {
+    buffers: Box<[Box<[u8; PACKET]>]>,
+    arena: Vec<u8>,
+    arrivals: Vec<Arrival>,
+}
+
+/// One packet in the inbox.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    at: Time,
+    namespace: u16,
+    protocol: u8,
+    source: Option<Ipv6Addr>,
+    destination: Option<Ipv6Addr>,
+    begin: usize,
+    end: usize,
+}
+
+impl Arrival {
+    const fn at(at: Time) -> Self {
+        Self { at, namespace: 0, protocol: 0, source: None, destination: None, begin: 0, end: 0 }
+    }
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { buffers: (0..BATCH).map(|_| Box::new([0; PACKET])).collect(), arena: Vec::new(), arrivals: Vec::new() }
+    }
+}
+
+impl Inbox {
+    /// Hands on what has arrived, oldest first, and empties the inbox.
+    pub fn deliver(&mut self, mut to: impl FnMut(Time, u16, Arrived<'_>)) {
+        // A tunnel's answers can come to more than one socket; their order must not depend on ours.
+        self.arrivals.sort_by_key(|arrival| arrival.at);
+        for arrival in &self.arrivals {
+            let bytes = &self.arena[arrival.begin..arrival.end];
+            let arrived = match (arrival.source, arrival.destination) {
+                (Some(source), Some(destination)) => {
+                    Arrived::V6 { protocol: arrival.protocol, source, destination, payload: bytes }
+                }
+                _ => Arrived::V4(bytes),
+            };
+            to(arrival.at, arrival.namespace, arrived);
+        }
+        self.arrivals.clear();
+        self.arena.clear();
+    }
+}
+
+/// A socket that sends packets with their IP header.
+#[derive(Debug)]
+pub struct Sender {
+    socket: Socket,
+}
+
+/// By which socket packets leave.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leaving {
+    /// Family of the outer header.
+    pub family: Family,
+    /// Device or VRF to bind to.
+    pub device: Option<String>,
+    /// Firewall mark; 0 for none.
+    pub mark: u32,
+}
+
+/// Opens a sending socket in the namespace of the calling thread.
+///
+/// # Errors
+/// Needs `CAP_NET_RAW`, a mark `CAP_NET_ADMIN`; the device must exist.
+pub fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
+    let socket = Socket::new(domain(leaving.family), Type::RAW, Some(nix::libc::IPPROTO_RAW.into()))?;
+    socket.attach_filter(&program(&filter::nothing()))?;
+    socket.set_nonblocking(true)?;
+    if let Some(device) = &leaving.device {
+        socket.bind_device(Some(device.as_bytes()))?;
+    }
+    if leaving.mark != 0 {
+        socket.set_mark(leaving.mark)?;
+    }
+    if setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
+        socket.set_send_buffer_size(SEND_BUFFER)?;
+    }
+    Ok(Sender { socket })
+}
+
+impl Sender {
+    /// Sends packets, each to its address, and reports those that the kernel did not take by their
+    /// place and its reason.
+    pub fn send(&self, packets: &[(IpAddr, &[u8])], mut refused: impl FnMut(usize, Errno)) {
+        let mut from = 0;
+        while from < packets.len() {
+            let batch = &packets[from..packets.len().min(from + BATCH)];
+            let slices: Vec<_> = batch.iter().map(|(_, bytes)| [IoSlice::new(bytes)]).collect();
+            let addresses: Vec<_> =
+                batch.iter().map(|&(address, _)| Some(SockaddrStorage::from(SocketAddr::new(address, 0)))).collect();
+            let mut headers = MultiHeaders::preallocate(batch.len(), None);
+            let fd = self.socket.as_raw_fd();
+            let taken =
+                sendmmsg(fd, &mut headers, slices.iter(), addresses, [], MsgFlags::MSG_DONTWAIT).map(Iterator::count);
+            match taken {
+                Ok(taken) if taken > 0 => from += taken,
+                Ok(_) => break,
+                Err(Errno::EINTR) => {}
+                // The error is that of the first packet that was left (sendmmsg(2)).
+                Err(error) => {
+                    refused(from, error);
+                    from += 1;
+                }
+            }
+        }
+    }
+}
+
+fn domain(family: Family) -> Domain {
+    match family {
+        Family::V4 => Domain::IPV4,
+        Family::V6 => Domain::IPV6,
+    }
+}
+
+const fn number(family: Family, protocol: Protocol) -> u8 {
+    match (protocol, family) {
+        (Protocol::Gre, _) => gre::PROTOCOL,
+        (Protocol::Icmp, Family::V4) => ip::ICMP,
+        (Protocol::Icmp, Family::V6) => ip::ICMPV6,
+    }
+}
+
+fn program(instructions: &[Instruction]) -> Vec<SockFilter> {
+    instructions.iter().map(|&Instruction { code, jt, jf, k }| SockFilter::new(code, jt, jf, k)).collect()
+}

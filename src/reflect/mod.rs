@@ -1,0 +1,246 @@
+//! A far end in user space: what a router with a GRE tunnel does with a probe, and faults on demand.
+//!
+//! [`Reflector`] is pure, as the engine is: packets and times in, answers with their times out.
+//! [`run`] is its shell. For the demo, for tests, and for an origin that cannot answer itself.
+//!
+//! A reflector behaves as a router with two routes: this side's inner address of each tunnel is
+//! reached through that tunnel, everything else by the default route, bare. It answers echo
+//! requests to its own addresses and forwards everything else that it decapsulates, which is how
+//! an echo reply finds its way back (`spec/probes.md`, the four styles).
+
+pub mod plan;
+pub mod run;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::engine::{Time, schedule::mix};
+use crate::wire::icmp::{self, Kind};
+use crate::wire::payload::{self, Key};
+use crate::wire::probe::{self, Arrived, IpFields, Unpacked};
+use crate::wire::{Ends, Family, Path, Reject, gre, ip};
+use plan::Fault;
+
+/// One tunnel, from the far router's side: `local` is its own end everywhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FarTunnel {
+    /// Its name, for the fault plan.
+    pub name: String,
+    /// Outer addresses.
+    pub outer: Ends,
+    /// Inner addresses.
+    pub inner: Ends,
+    /// GRE options.
+    pub gre: gre::Options,
+}
+
+/// A packet to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// When.
+    pub at: Time,
+    /// Where to.
+    pub destination: IpAddr,
+    /// With its IP header.
+    pub bytes: Vec<u8>,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Echo requests answered.
+    pub answered: u64,
+    /// Packets forwarded.
+    pub forwarded: u64,
+    /// Answers that the fault plan swallowed.
+    pub dropped: u64,
+    /// Packets that were not for any tunnel, or broken.
+    pub refused: u64,
+}
+
+/// The far end of some tunnels.
+pub struct Reflector {
+    start: Time,
+    tunnels: Vec<FarTunnel>,
+    faults: Vec<Fault>,
+    mark_key: Option<Key>,
+    counters: Counters,
+    draws: u64,
+    /// For this end's GRE sequence numbers.
+    sent: u32,
+}
+
+impl Reflector {
+    /// A reflector that starts now.
+    #[must_use]
+    pub const fn new(start: Time, tunnels: Vec<FarTunnel>, mark_key: Option<Key>, faults: Vec<Fault>) -> Self {
+        let counters = Counters { answered: 0, forwarded: 0, dropped: 0, refused: 0 };
+        Self { start, tunnels, faults, mark_key, counters, draws: 0, sent: 0 }
+    }
+
+    /// Replaces the fault plan; its times count from now.
+    pub fn set_faults(&mut self, now: Time, faults: Vec<Fault>) {
+        self.start = now;
+        self.faults = faults;
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Takes a packet and adds what is to be sent for it.
+    ///
+    /// # Errors
+    /// Why there is nothing to be sent for it.
+    pub fn handle(&mut self, now: Time, arrived: Arrived<'_>, answers: &mut Vec<Answer>) -> Result<(), Reject> {
+        let result = self.reflect(now, arrived, answers);
+        self.counters.refused += u64::from(result.is_err());
+        result
+    }
+
+    fn reflect(&mut self, now: Time, arrived: Arrived<'_>, answers: &mut Vec<Answer>) -> Result<(), Reject> {
+        let unpacked = probe::unpack(arrived)?;
+        let (Path::Gre { outer, key }, Some(inner)) = (unpacked.path, unpacked.inner) else {
+            return Err(Reject::WrongPath);
+        };
+        let known = self.tunnels.iter().position(|tunnel| tunnel.outer == outer && tunnel.gre.key == key);
+        let index = known.ok_or(Reject::WrongOuter)?;
+        let tunnel = &self.tunnels[index];
+        let own = [tunnel.inner.local(), tunnel.outer.local()];
+        let (mut packet, destination) = match unpacked.echo.kind {
+            Kind::Request if own.contains(&unpacked.packet.destination) => {
+                self.counters.answered += 1;
+                (answer(&unpacked), unpacked.packet.source)
+            }
+            Kind::Request | Kind::Reply => {
+                self.counters.forwarded += 1;
+                (forward(inner, unpacked.ends.family())?, unpacked.packet.destination)
+            }
+        };
+        let header = packet.len() - (icmp::HEADER + unpacked.echo.payload.len());
+        self.finish(now, index, unpacked.ends, header, &mut packet, destination, answers);
+        Ok(())
+    }
+
+    /// Marks an answer, lets the fault plan have its way with it, and sends it where it belongs.
+    #[expect(clippy::too_many_arguments, reason = "one packet's facts, used once")]
+    fn finish(
+        &mut self,
+        now: Time,
+        index: usize,
+        ends: Ends,
+        header: usize,
+        packet: &mut [u8],
+        destination: IpAddr,
+        answers: &mut Vec<Answer>,
+    ) {
+        let name = self.tunnels[index].name.clone();
+        let faults: Vec<Fault> =
+            self.faults.iter().filter(|fault| fault.hits(&name, now.since(self.start))).cloned().collect();
+        let message = &mut packet[header..];
+        if let (Some(key), Some(body)) = (&self.mark_key, message[icmp::HEADER..].first_chunk_mut()) {
+            payload::mark(body, key);
+        }
+        for fault in &faults {
+            if self.draw(fault.corrupt.0) {
+                let length = (message.len() - icmp::HEADER).max(1) as u64;
+                let at = icmp::HEADER + usize::try_from(self.number() % length).unwrap_or(0);
+                if let Some(byte) = message.get_mut(at) {
+                    *byte ^= 1;
+                }
+            }
+        }
+        icmp::seal(ends, message);
+        if faults.iter().any(|fault| self.draw(fault.drop.0)) {
+            self.counters.dropped += 1;
+            return;
+        }
+        let mut delay = Duration::ZERO;
+        let mut copies = 1;
+        for fault in &faults {
+            if self.draw(fault.delayed.0) {
+                let micros = u64::try_from(fault.jitter.as_micros()).unwrap_or(u64::MAX);
+                delay += fault.delay + Duration::from_micros(self.number() % micros.saturating_add(1));
+            }
+            copies += usize::from(self.draw(fault.duplicate.0));
+        }
+        let tunnel = &self.tunnels[index];
+        let (bytes, destination) = if destination == tunnel.inner.far() && destination != tunnel.outer.far() {
+            self.sent = self.sent.wrapping_add(1);
+            (encapsulate(&self.tunnels[index], ends.family(), packet, self.sent), self.tunnels[index].outer.far())
+        } else {
+            (packet.to_vec(), destination)
+        };
+        answers.extend(std::iter::repeat_n(Answer { at: now + delay, destination, bytes }, copies));
+    }
+
+    /// Whether something that happens with this many millionths happens now.
+    fn draw(&mut self, millionths: u32) -> bool {
+        millionths > 0 && self.number() % 1_000_000 < u64::from(millionths)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.draws += 1;
+        mix(self.draws, 0xAD17)
+    }
+}
+
+/// What a router answers to an echo request: the addresses swapped, TTL fresh, payload untouched.
+fn answer(unpacked: &Unpacked<'_>) -> Vec<u8> {
+    let family = unpacked.ends.family();
+    let (header, protocol) = match family {
+        Family::V4 => (ip::V4_HEADER, ip::ICMP),
+        Family::V6 => (ip::V6_HEADER, ip::ICMPV6),
+    };
+    let echo = &unpacked.echo;
+    let mut packet = vec![0; header + icmp::HEADER + echo.payload.len()];
+    let fields = IpFields { ttl: probe::INNER_TTL, dscp: 0, protocol };
+    fields.emit(unpacked.packet.destination, unpacked.packet.source, &mut packet);
+    probe::seal_ip(family, echo.sequence.max(1), &mut packet);
+    let message = &mut packet[header..];
+    message[0] = Kind::Reply.number(family);
+    message[4..6].copy_from_slice(&echo.identifier.to_be_bytes());
+    message[6..8].copy_from_slice(&echo.sequence.to_be_bytes());
+    message[icmp::HEADER..].copy_from_slice(echo.payload);
+    packet
+}
+
+/// What a router makes of a packet that is not for itself: TTL less one (RFC 1812 section 5.3.1),
+/// all else untouched.
+fn forward(inner: &[u8], family: Family) -> Result<Vec<u8>, Reject> {
+    let mut packet = inner.to_vec();
+    let ttl_at = match family {
+        Family::V4 => 8,
+        Family::V6 => 7,
+    };
+    let ttl = packet.get_mut(ttl_at).ok_or(Reject::InnerTruncated)?;
+    // A router would send "time exceeded"; a probe never comes so far.
+    *ttl = ttl.checked_sub(1).filter(|&ttl| ttl > 0).ok_or(Reject::InnerMalformed)?;
+    if family == Family::V4 {
+        let header = usize::from(packet[0] & 0x0F) * 4;
+        packet[10..12].fill(0);
+        let value = crate::wire::checksum::of(&packet[..header]);
+        packet[10..12].copy_from_slice(&value.to_be_bytes());
+        let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+        packet.truncate(total);
+    }
+    Ok(packet)
+}
+
+fn encapsulate(tunnel: &FarTunnel, inner: Family, packet: &[u8], sequence: u32) -> Vec<u8> {
+    let outer = match tunnel.outer.family() {
+        Family::V4 => ip::V4_HEADER,
+        Family::V6 => ip::V6_HEADER,
+    };
+    let mut bytes = vec![0; outer + tunnel.gre.header_len()];
+    bytes.extend_from_slice(packet);
+    let fields = IpFields { ttl: 64, dscp: 0, protocol: gre::PROTOCOL };
+    fields.emit(tunnel.outer.local(), tunnel.outer.far(), &mut bytes);
+    gre::emit(tunnel.gre, inner, &mut bytes[outer..]);
+    gre::patch(tunnel.gre, sequence, &mut bytes[outer..]);
+    let [.., high, low] = sequence.to_be_bytes();
+    probe::seal_ip(tunnel.outer.family(), u16::from_be_bytes([high, low]).max(1), &mut bytes);
+    bytes
+}
