@@ -335,8 +335,7 @@ impl Engine {
         let interval = prober.settings.check.interval;
         let next = prober.next_due
             + schedule::jittered(interval, schedule::mix(u64::from(tunnel), prober.next_due.as_nanos()));
-        // After a stall the schedule starts anew: what was missed is not caught up with.
-        prober.next_due = if next > now { next } else { now + interval };
+        prober.next_due = schedule::resumed(next, interval, now);
         let first = !std::mem::replace(&mut prober.started, true);
         if !std::mem::replace(&mut prober.queued, true) {
             self.outbox.push(Item { tunnel, purpose: Purpose::Regular, not_after: now });
