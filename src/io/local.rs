@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path as Part, Query, State as Shared};
+use axum::extract::{FromRequestParts, Path as Part, Query, State as Shared};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -21,6 +22,7 @@ use axum::{Extension, Json, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use nix::fcntl::{Flock, FlockArg};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::{UnixListener, UnixStream};
@@ -214,6 +216,9 @@ fn router(handle: Handle) -> Router {
         .route("/v1/events", get(events))
         .route("/v1/healthz", get(healthz))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes another method: GET asks, POST changes")
+        })
         .layer(axum::extract::DefaultBodyLimit::max(BODY))
         .with_state(handle)
 }
@@ -253,6 +258,30 @@ impl IntoResponse for Problem {
     }
 }
 
+/// The name in a path. As axum's own, but that what is wrong with it is told as a [`Problem`].
+struct Named(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let name = Part::from_request_parts(parts, state).await;
+        name.map(|Part(name)| Self(name)).map_err(|wrong| Problem::new(wrong.status(), wrong.body_text()))
+    }
+}
+
+/// What follows the question mark; likewise.
+struct Asked<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query = Query::from_request_parts(parts, state).await;
+        query.map(|Query(query)| Self(query)).map_err(|wrong| Problem::new(wrong.status(), wrong.body_text()))
+    }
+}
+
 type Answer<T> = Result<T, Problem>;
 
 async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
@@ -274,11 +303,11 @@ async fn about<R: Send + 'static>(
     answer.await.ok_or_else(Problem::stopping)?.map_err(|nearest| Problem::unknown(&name, nearest))
 }
 
-async fn tunnel(Shared(handle): Shared<Handle>, Part(name): Part<String>) -> Answer<Response> {
+async fn tunnel(Shared(handle): Shared<Handle>, Named(name): Named) -> Answer<Response> {
     Ok(Json(about(&handle, name, Engine::tunnel).await?).into_response())
 }
 
-async fn explain(Shared(handle): Shared<Handle>, Part(name): Part<String>) -> Answer<Response> {
+async fn explain(Shared(handle): Shared<Handle>, Named(name): Named) -> Answer<Response> {
     Ok(Json(about(&handle, name, Engine::explain).await?).into_response())
 }
 
@@ -292,8 +321,8 @@ struct DrainQuery {
 async fn drain(
     Shared(handle): Shared<Handle>,
     Extension(peer): Extension<Peer>,
-    Part(name): Part<String>,
-    Query(DrainQuery { down }): Query<DrainQuery>,
+    Named(name): Named,
+    Asked(DrainQuery { down }): Asked<DrainQuery>,
 ) -> Answer<Response> {
     set_drain(&handle, peer, name, Some(if down { Drain::Down } else { Drain::Degraded })).await
 }
@@ -301,7 +330,7 @@ async fn drain(
 async fn undrain(
     Shared(handle): Shared<Handle>,
     Extension(peer): Extension<Peer>,
-    Part(name): Part<String>,
+    Named(name): Named,
 ) -> Answer<Response> {
     set_drain(&handle, peer, name, None).await
 }
@@ -330,7 +359,7 @@ struct LookupQuery {
     dst: String,
 }
 
-async fn lookup(Shared(handle): Shared<Handle>, Query(LookupQuery { dst }): Query<LookupQuery>) -> Answer<Json<Value>> {
+async fn lookup(Shared(handle): Shared<Handle>, Asked(LookupQuery { dst }): Asked<LookupQuery>) -> Answer<Json<Value>> {
     let destination: IpAddr =
         dst.parse().map_err(|_| Problem::new(StatusCode::BAD_REQUEST, format!("{dst} is no IP address")))?;
     let views = handle.ask(move |engine, _| engine.lookup(destination)).await.ok_or_else(Problem::stopping)?;
@@ -346,7 +375,7 @@ struct EventsQuery {
     follow: bool,
 }
 
-async fn events(Shared(handle): Shared<Handle>, Query(EventsQuery { since, follow }): Query<EventsQuery>) -> Response {
+async fn events(Shared(handle): Shared<Handle>, Asked(EventsQuery { since, follow }): Asked<EventsQuery>) -> Response {
     // One piece at a time, made when the client has taken the last: a slow one holds up itself.
     let lines = futures_util::stream::unfold((handle, since, false), move |(mut handle, since, over)| async move {
         if over {
