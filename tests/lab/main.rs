@@ -37,7 +37,7 @@ fn main() {
         Ok(output) if output.status.success() => {
             let error = Command::new(&script)
                 .args(["-t", "600", "--", "env", &format!("{GUEST}=1")])
-                .arg(std::env::current_exe().unwrap())
+                .args(std::env::current_exe())
                 .args(std::env::args_os().skip(1))
                 .exec();
             eprintln!("lab: cannot run {}: {error}", script.display());
@@ -48,7 +48,7 @@ fn main() {
     };
     println!("lab: SKIPPED: this kernel has no GRE, and there is no guest kernel: {reason}");
     let required = std::env::var_os("ADIT_REQUIRE_LAB").is_some();
-    let skipped = Trial::test("the_lab_is_available", move || Err(Failed::from(reason.clone())));
+    let skipped = Trial::test("the_lab_is_available", move || Err(Failed::from(reason)));
     libtest_mimic::run(&arguments, vec![skipped.with_ignored_flag(!required)]).exit();
 }
 

@@ -117,6 +117,7 @@ impl Lab {
         self.router("echo 0 > /proc/sys/net/ipv4/conf/all/send_redirects")
     }
 
+    #[expect(clippy::expect_used, reason = "a prober that has gone ends the test")]
     fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Engine, adit::engine::Time) -> R + Send + 'static,
@@ -128,6 +129,7 @@ impl Lab {
         self.ask(Engine::tunnels)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "real packets take real time")]
     fn until(&self, limit: Duration, what: &str, holds: impl Fn(&TunnelView) -> bool) -> Result<(), Failed> {
         let begin = Instant::now();
         loop {
