@@ -158,6 +158,15 @@ impl Lab {
         )
     }
 
+    pub(crate) fn some_hint(&self, words: &str, limit: Duration) -> Result<(), Failed> {
+        let hinted = |view: &TunnelView| view.last_hint.as_ref().is_some_and(|hint| hint.reason.contains(words));
+        let found = std::cell::Cell::new(false);
+        self.until(limit, "hinted at", |view| {
+            found.set(found.get() || hinted(view));
+            found.get()
+        })
+    }
+
     pub(crate) fn all_become(&self, state: State, limit: Duration) -> Result<(), Failed> {
         self.until(limit, state.name(), |view| view.state == state)
     }
