@@ -1,10 +1,7 @@
 //! ICMP errors about our probes: read for people, believed by nobody.
 
-#[expect(dead_code, reason = "shared with the other tests of bytes")]
 mod bpf;
-#[expect(dead_code, reason = "shared with the other tests of bytes")]
 mod packets;
-#[expect(dead_code, reason = "shared with the other tests of the engine")]
 mod sim;
 
 use std::net::IpAddr;
