@@ -60,13 +60,13 @@ impl Daemon {
     /// What could not be opened, and why; [`io::ErrorKind::PermissionDenied`] for want of a
     /// capability, [`io::ErrorKind::AddrInUse`] if another daemon has the socket.
     pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
+        let Sockets { receivers: opened, senders } = plan.open()?;
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         let record = plan.record.take().map(|path| {
             let file = OpenOptions::new().create(true).append(true).open(&path);
             file.map_err(|error| io::Error::new(error.kind(), format!("cannot record to {}: {error}", path.display())))
         });
         let record = record.transpose()?.map(BufWriter::new);
-        let Sockets { receivers: opened, senders } = plan.open()?;
         let clock = Clock::start();
         let now = clock.now();
         let register = |(namespace, opened): (u16, Opened)| Ok((namespace, opened.register(now)?));

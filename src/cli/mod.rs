@@ -103,8 +103,13 @@ pub fn main() -> ExitCode {
         Command::Man { dir } => generate::man(dir.as_deref()),
     };
     let exit = outcome.unwrap_or_else(|failure| {
-        if failure.exit != Exit::Done {
-            eprintln!("adit: {failure}");
+        match failure.exit {
+            Exit::Done => {}
+            // These begin with file, line and column, where editors look for them.
+            Exit::BadInput => eprintln!("{failure}"),
+            Exit::BadNews | Exit::Usage | Exit::Unreachable | Exit::System | Exit::NotPermitted => {
+                eprintln!("adit: {failure}");
+            }
         }
         failure.exit
     });

@@ -24,7 +24,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    const CHOICES: [(&'static str, Self); 3] = [("low", Self::Low), ("mid", Self::Mid), ("high", Self::High)];
+    const CHOICES: [(&'static str, Self); 3] = [("mid", Self::Mid), ("low", Self::Low), ("high", Self::High)];
 
     /// The time from one probe to the next at a single prober.
     #[must_use]

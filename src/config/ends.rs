@@ -132,7 +132,7 @@ fn wrong_target(target: IpAddr, ends: Ends, direction: Direction) -> Option<Stri
     }
     let source = match direction {
         Direction::Bidirectional => "`interface_address`",
-        Direction::Unidirectional => "`local_endpoint`, the other end of a unidirectional probe",
+        Direction::Unidirectional => "`local_endpoint` (the other end of a unidirectional probe)",
     };
     let (local, family) = (ends.local(), name(ends.local()));
     if Family::of(target) != ends.family() {

@@ -27,7 +27,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Placed<KeyFile>> {
     match load(&path.value) {
         Ok(key) => Some(Placed { at: path.at, value: KeyFile { path: path.value, key } }),
         Err(why) => {
-            section.report().add(path.at, format!("`mark_key_file` {}: {why}", path.value.display()));
+            section.report().add(path.at, format!("`mark_key_file` {:?}: {why}", path.value));
             None
         }
     }
@@ -43,8 +43,7 @@ fn load(path: &Path) -> Result<Key, String> {
     }
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
-        let path = path.display();
-        return Err(format!("others than its owner may use it (mode {mode:04o}); run chmod 0600 {path}"));
+        return Err(format!("others than its owner may use it (mode {mode:04o}); run chmod 0600 on it"));
     }
     digits(&file)
 }

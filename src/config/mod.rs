@@ -105,7 +105,7 @@ impl Config {
         refused::kernel(&mut root);
         refused::sections(&mut root);
         for key in ["reflect", "fault"] {
-            root.refuse(key, "belongs into the configuration of `adit reflect`, not of `adit run`; remove it");
+            root.refuse(key, "belongs in the configuration of `adit reflect`, not of `adit run`; remove it");
         }
         root.finish();
         report.conclude(Self { daemon, tunnels: tunnels.list, routes })

@@ -25,9 +25,9 @@ impl Netns {
         }
         if text.contains(['/', '\0']) || text == "." || text == ".." {
             let name = text.rsplit('/').find(|part| !part.trim_matches('.').is_empty()).unwrap_or("blue");
-            return Err(format!(
-                "is {text:?}, neither a name nor an absolute path; write netns = {name:?} or netns = \"{NETNS}/{name}\""
-            ));
+            let path = format!("{NETNS}/{name}");
+            let wanted = format!("write netns = {name:?} or netns = {path:?}");
+            return Err(format!("is {text:?}, neither a name nor an absolute path; {wanted}"));
         }
         Ok(Self(Path::new(NETNS).join(text)))
     }

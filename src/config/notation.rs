@@ -50,7 +50,8 @@ pub(super) fn ratio(value: &Value, least: Ratio, key: &str, example: Ratio) -> R
     };
     let kind = if least.0 > 0 { format!("{KIND}, and above 0") } else { KIND.to_owned() };
     // Whoever writes 1 may mean 1 % or all: only the writer knows.
-    let meant = value.as_integer().and_then(|number| millionths(&number.to_string(), 4));
+    let bare = value.as_text().map(str::to_owned).or(value.as_integer().map(|number| number.to_string()));
+    let meant = bare.and_then(|number| millionths(&number, 4));
     let proposed = meant.filter(|meant| (least..=WHOLE).contains(meant)).unwrap_or(example);
     let proposed = format!("{:?}", percent(proposed));
     parsed.filter(|ratio| (least..=WHOLE).contains(ratio)).ok_or_else(|| expected(&kind, value, key, &proposed))

@@ -71,8 +71,8 @@ impl Demand {
         Some((
             at,
             format!(
-                "{count} failures, at a `timeout` of {timeout} and one probe in {interval}, can be {apart} apart; \
-                 the `{window_key}` of {window} never holds so many, and the tunnel would never be {state}; \
+                "{count} failures, at a `timeout` of {timeout} and one probe in {interval}, can be {apart} apart, \
+                 too far for the `{window_key}` of {window}: the tunnel might never be {state}; \
                  write {window_key} = {longer:?}, or a smaller {smaller}"
             ),
         ))

@@ -47,7 +47,7 @@ impl ReflectConfig {
         let mark_key = mark_key(&mut root);
         let faults = root.sections("fault").into_iter().map(|section| fault(section, &tunnels)).collect();
         for key in ["daemon", "route", "kernel", "rule", "notify", "endpoint"] {
-            root.refuse(key, "belongs into the configuration of `adit run`, not of `adit reflect`; remove it");
+            root.refuse(key, "belongs in the configuration of `adit run`, not of `adit reflect`; remove it");
         }
         root.finish();
         report.conclude(Self { tunnels: tunnels.list, mark_key, faults })

@@ -17,6 +17,8 @@ pub(super) struct Section<'a> {
     at: At,
     table: &'a Table,
     known: Vec<&'static str>,
+    /// Known, too, but not to be proposed.
+    refused: Vec<&'static str>,
     report: &'a Report,
 }
 
@@ -24,7 +26,7 @@ impl<'a> Section<'a> {
     /// The whole file.
     pub(super) fn root(table: &'a Table, report: &'a Report) -> Self {
         let title = "the top of the file".to_owned();
-        Self { title, at: At { file: 0, offset: 0 }, table, known: Vec::new(), report }
+        Self { title, at: At { file: 0, offset: 0 }, table, known: Vec::new(), refused: Vec::new(), report }
     }
 
     /// Where the table begins: the place of what is missing in it.
@@ -148,7 +150,7 @@ impl<'a> Section<'a> {
             return None;
         };
         let (title, report) = (title.to_owned(), self.report);
-        Some(Self { title, at: item.at, table, known: Vec::new(), report })
+        Some(Self { title, at: item.at, table, known: Vec::new(), refused: Vec::new(), report })
     }
 
     /// The tables of a list.
@@ -158,7 +160,7 @@ impl<'a> Section<'a> {
         let report = self.report;
         let section = |item: &'a Item| {
             let table = item.value.as_table()?;
-            Some(Self { title: title.clone(), at: item.at, table, known: Vec::new(), report })
+            Some(Self { title: title.clone(), at: item.at, table, known: Vec::new(), refused: Vec::new(), report })
         };
         let sections: Option<Vec<_>> = item.value.as_list().and_then(|items| items.iter().map(section).collect());
         sections.unwrap_or_else(|| {
@@ -169,18 +171,22 @@ impl<'a> Section<'a> {
 
     /// A key that means something, but not here.
     pub(super) fn refuse(&mut self, key: &'static str, why: &str) {
-        if let Some((key_at, _)) = self.entry(key) {
+        self.refused.push(key);
+        if let Some((key_at, _)) = self.table.get(key) {
             self.report.add(*key_at, format!("`{key}` {why}"));
         }
     }
 
     /// Reports every key that nobody asked for.
     pub(super) fn finish(self) {
-        for (key, (key_at, _)) in self.table.iter().filter(|(key, _)| !self.known.contains(&key.as_str())) {
+        let heard = |key: &str| self.known.contains(&key) || self.refused.contains(&key);
+        for (key, (key_at, _)) in self.table.iter().filter(|(key, _)| !heard(key)) {
             let remedy = match nearest(key, self.known.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("known are {}", self.known.join(", ")),
             };
+            // As anything may stand in a quoted key, and the message goes to a terminal.
+            let key = key.escape_debug();
             self.report.add(*key_at, format!("`{key}` is no key of {}; {remedy}", self.title));
         }
     }

@@ -43,6 +43,14 @@ pub(super) struct Written {
     pub(super) mark_key_file: Option<PathBuf>,
 }
 
+impl Written {
+    fn new(check: &HealthCheck, interface_address: Option<IpNet>, servers: u32) -> Self {
+        let target = check.target().map(|target| target.value);
+        let mark_key_file = check.mark_key_file().map(|file| file.path.clone());
+        Self { interface_address, target, cadence: check.cadence(), servers, mark_key_file }
+    }
+}
+
 /// All tunnels of a file, and their names, also of those that something is wrong with.
 pub(super) struct Tunnels {
     pub(super) list: Vec<Tunnel>,
@@ -92,7 +100,7 @@ impl Tunnels {
 
 /// Reads `[defaults]`.
 fn defaults(root: &mut Section<'_>) -> HealthCheck {
-    let Some(mut section) = root.section("defaults", "[defaults.health_check]") else { return HealthCheck::default() };
+    let Some(mut section) = root.section("defaults", "[defaults]") else { return HealthCheck::default() };
     let check = HealthCheck::read(&mut section, "[defaults.health_check]");
     section.finish();
     check
@@ -133,13 +141,7 @@ fn read(
         netns,
         underlay_device: underlay_device.map(|device| device.value),
         mark,
-        written: Written {
-            interface_address: interface.map(|interface| interface.value.written),
-            target: health_check.target().map(|target| target.value),
-            cadence: health_check.cadence(),
-            servers,
-            mark_key_file: health_check.mark_key_file().map(|file| file.path.clone()),
-        },
+        written: Written::new(&health_check, interface.map(|interface| interface.value.written), servers),
     })
 }
 

@@ -198,6 +198,7 @@ impl Engine {
             .and_then(|reply| self.check_way(&reply, namespace).map(|()| reply.fields));
         match result {
             Ok(fields) => self.answered(at, fields),
+            Err(Reject::IcmpType) if self.hinted(at, arrived) => {}
             Err(reject) => self.rejected(at, reject, wire::probe::claimed_tunnel(arrived)),
         }
     }
@@ -211,6 +212,15 @@ impl Engine {
             Path::Bare => false,
             Path::Gre { outer, key } => self.ways.contains(&(namespace, outer, key)),
         })
+    }
+
+    /// Keeps an ICMP error about a probe for people to read. It moves nothing else: anybody can send
+    /// one.
+    fn hinted(&mut self, at: Time, arrived: Arrived<'_>) -> bool {
+        let Some(quote) = wire::quote::parse(arrived, &self.secret) else { return false };
+        let wall = self.wall(at);
+        let prober = self.probers.get_mut(quote.fields.tunnel as usize);
+        prober.map(|prober| prober.last_hint = Some((wall, quote))).is_some()
     }
 
     fn rejected(&mut self, at: Time, reject: Reject, claimed: Option<u32>) {
@@ -335,8 +345,7 @@ impl Engine {
         let interval = prober.settings.check.interval;
         let next = prober.next_due
             + schedule::jittered(interval, schedule::mix(u64::from(tunnel), prober.next_due.as_nanos()));
-        // After a stall the schedule starts anew: what was missed is not caught up with.
-        prober.next_due = if next > now { next } else { now + interval };
+        prober.next_due = schedule::resumed(next, interval, now);
         let first = !std::mem::replace(&mut prober.started, true);
         if !std::mem::replace(&mut prober.queued, true) {
             self.outbox.push(Item { tunnel, purpose: Purpose::Regular, not_after: now });

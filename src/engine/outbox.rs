@@ -1,6 +1,7 @@
 //! Probes that want to leave now. Regular ones are spread already; bursts are paced here.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use super::Time;
@@ -30,7 +31,10 @@ const RETRY: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outbox {
     regular: VecDeque<Item>,
-    burst: VecDeque<Item>,
+    /// By the time at which each must leave, then in the order of their coming: a tunnel that waited
+    /// for a deadline has less time left than one that asked early.
+    burst: BinaryHeap<Reverse<(Time, u64, u32)>>,
+    pushed: u64,
     delayed: VecDeque<(Time, Item)>,
     credit: u64,
     refilled: Time,
@@ -41,7 +45,10 @@ impl Outbox {
     pub(super) fn push(&mut self, item: Item) {
         match item.purpose {
             Purpose::Regular => self.regular.push_back(item),
-            Purpose::Burst => self.burst.push_back(item),
+            Purpose::Burst => {
+                self.pushed += 1;
+                self.burst.push(Reverse((item.not_after, self.pushed, item.tunnel)));
+            }
         }
     }
 
@@ -62,11 +69,13 @@ impl Outbox {
             return Some(item);
         }
         self.refill(now);
-        if self.credit == 0 && self.burst.front()?.not_after > now {
+        let &Reverse((not_after, _, tunnel)) = self.burst.peek()?;
+        if self.credit == 0 && not_after > now {
             return None;
         }
         self.credit = self.credit.saturating_sub(1);
-        self.burst.pop_front()
+        self.burst.pop();
+        Some(Item { tunnel, purpose: Purpose::Burst, not_after })
     }
 
     /// When the next probe may leave; `None` if none is waiting.
@@ -87,5 +96,31 @@ impl Outbox {
             self.credit = self.credit.saturating_add(millis.saturating_mul(PACE)).min(CREDIT);
             self.refilled = now;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_leave_first_leaves_first_and_in_time() {
+        let burst = |tunnel, not_after| Item { tunnel, purpose: Purpose::Burst, not_after };
+        let start = Time::ZERO + Duration::from_secs(1_000);
+        let late = start + Duration::from_millis(960);
+        let soon = start + Duration::from_millis(480);
+        let mut outbox = Outbox::default();
+        (0..200_000).for_each(|tunnel| outbox.push(burst(tunnel, late)));
+        (0..100_000).for_each(|tunnel| outbox.push(burst(tunnel, soon)));
+        let mut left = [0_u32; 2];
+        let mut now = start;
+        while let Some(next) = outbox.earliest(now) {
+            now = next.max(now);
+            while let Some(item) = outbox.pop(now) {
+                assert!(now <= item.not_after, "one that must leave by {} leaves at {now}", item.not_after);
+                left[usize::from(item.not_after == late)] += 1;
+            }
+        }
+        assert_eq!(left, [100_000, 200_000]);
     }
 }

@@ -78,6 +78,20 @@ pub fn jittered(interval: Duration, noise: u64) -> Duration {
     interval - interval / 20 + part(interval / 10, noise)
 }
 
+/// The next due time after `now`. What a stall has missed is not caught up with, but the beat is
+/// kept: tunnels that were spread over the interval before it are spread after it, where a fresh
+/// start for each would make all of them fire together from then on. The first gap is half an
+/// interval to one and a half.
+#[must_use]
+pub fn resumed(next: Time, interval: Duration, now: Time) -> Time {
+    if next > now {
+        return next;
+    }
+    let (late, beat) = ((now + interval / 2).since(next).as_nanos(), interval.as_nanos().max(1));
+    let missed = u32::try_from(late / beat + 1).unwrap_or(u32::MAX);
+    next + interval.saturating_mul(missed)
+}
+
 /// The part of `span` that `noise` is of 2^64.
 fn part(span: Duration, noise: u64) -> Duration {
     let nanos = (span.as_nanos() * u128::from(noise)) >> 64;

@@ -14,7 +14,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::args;
-use super::run::not_started;
 use super::{Exit, Failure, Outcome};
 use crate::daemon::Daemon;
 use crate::engine::event::{Event, Kind};
@@ -38,7 +37,7 @@ pub(super) fn run(args: args::Demo) -> Outcome {
         let mut screen = Screen::new(&args);
         screen.opening(pace.window)?;
         let FarEnd { faults, thread: far_end } = stage.start_far_end()?;
-        let (daemon, handle, _) = Daemon::start(stage.plan()).map_err(not_started)?;
+        let (daemon, handle, _) = Daemon::start(stage.plan())?;
         let (stop, stopped) = oneshot::channel::<()>();
         let prober = tokio::spawn(daemon.run(async {
             // An error means that the sender has gone, which is as good as its word.

@@ -1,0 +1,259 @@
+//! What a probe costs: built, answered, judged; and what a packet's way costs. Beside each stands a
+//! peer that does the same or less with a general library, from the same run on the same machine:
+//! the ratio travels, the nanoseconds do not.
+//!
+//! | aim | at most |
+//! | --- | --- |
+//! | build one probe | 300 ns |
+//! | parse and settle one answer | 300 ns |
+//! | judge one sample | 50 ns |
+//! | look up one route among 100 000 prefixes | 100 ns |
+
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on must fail")]
+#![expect(missing_docs, reason = "criterion's macros make undocumented functions")]
+
+#[path = "../tests/sim/mod.rs"]
+mod sim;
+
+use std::hash::Hasher;
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use adit::engine::health::{Health, Rules, State};
+use adit::engine::window::Outcome;
+use adit::engine::{Engine, Route, RouteTable, Setup, Time, Tunnel, WallTime, schedule};
+use adit::wire::payload::{self, Fields};
+use adit::wire::probe::{self, Arrived};
+use adit::wire::{Onion, Stamp, Template, gre};
+use criterion::{Criterion, criterion_group, criterion_main};
+use pnet::packet::icmp::{IcmpPacket, IcmpTypes, MutableIcmpPacket};
+use pnet::packet::ip::IpNextHeaderProtocols;
+use pnet::packet::ipv4::{self, MutableIpv4Packet};
+use sim::{secret, tunnel};
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+fn onions() -> [(&'static str, Onion); 2] {
+    let plain = tunnel(0).onion;
+    let (local, far) = (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 2));
+    let ends = adit::wire::Ends::V6 { local, far };
+    let full = gre::Options { key: Some(4711), checksum: true, sequence: true };
+    [
+        ("v4 in v4", plain.clone()),
+        ("v6 in v6, key, checksum, sequence", Onion { outer: ends, inner: ends, gre: full, ..plain }),
+    ]
+}
+
+fn build(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("build one probe");
+    let mut buffer = [0; 2048];
+    for (name, onion) in onions() {
+        let (template, secret) = (Template::new(&onion), secret());
+        let mut sequence = 0;
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                sequence += 1;
+                let fields = Fields { tunnel: 7, sequence, sent: sequence };
+                let stamp = Stamp { fields, identifier: 1, ip_id: 1 };
+                black_box(template.emit(black_box(&stamp), &secret, &mut buffer))
+            });
+        });
+    }
+    let mut sequence = 0;
+    group.bench_function("peer: pnet builds the same headers, no tag", |bencher| {
+        bencher.iter(|| {
+            sequence += 1;
+            build_with_pnet(black_box(sequence), &mut buffer)
+        });
+    });
+    group.bench_function("part: SipHash-2-4-128 of 72 bytes", |bencher| {
+        bencher.iter(|| sip(black_box(&buffer[..72])));
+    });
+    group.finish();
+}
+
+fn sip(bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher24::new_with_key(&[7; 16]);
+    hasher.write(bytes);
+    hasher.finish128().h1
+}
+
+/// The same packet with pnet alone: two IPv4 headers with their checksums, GRE, ICMP with its
+/// checksum over 72 bytes.
+fn build_with_pnet(sequence: u16, buffer: &mut [u8]) {
+    buffer[20..24].copy_from_slice(&[0, 0, 8, 0]);
+    let mut message = MutableIcmpPacket::new(&mut buffer[44..124]).unwrap();
+    message.set_icmp_type(IcmpTypes::EchoRequest);
+    message.set_checksum(0);
+    buffer[50..52].copy_from_slice(&sequence.to_be_bytes());
+    let sum = pnet::packet::icmp::checksum(&IcmpPacket::new(&buffer[44..124]).unwrap());
+    MutableIcmpPacket::new(&mut buffer[44..124]).unwrap().set_checksum(sum);
+    for (at, length, protocol) in [(24, 100, IpNextHeaderProtocols::Icmp), (0, 124, IpNextHeaderProtocols::Gre)] {
+        let mut header = MutableIpv4Packet::new(&mut buffer[at..124]).unwrap();
+        header.set_version(4);
+        header.set_header_length(5);
+        header.set_dscp(48);
+        header.set_total_length(length);
+        header.set_identification(sequence);
+        header.set_flags(ipv4::Ipv4Flags::DontFragment);
+        header.set_ttl(64);
+        header.set_next_level_protocol(protocol);
+        header.set_source(Ipv4Addr::new(192, 0, 2, 1));
+        header.set_destination(Ipv4Addr::new(203, 0, 113, 2));
+        header.set_checksum(0);
+        let sum = ipv4::checksum(&header.to_immutable());
+        header.set_checksum(sum);
+    }
+}
+
+/// As many tunnels as keep the caches about as busy as in earnest.
+const TUNNELS: u32 = 4_096;
+
+/// An engine in its steady state, and the answers to the probes that it has just sent.
+struct Loaded {
+    engine: Engine,
+    tunnels: Vec<Tunnel>,
+    now: Time,
+    buffer: Vec<u8>,
+    answers: Vec<Vec<u8>>,
+}
+
+impl Loaded {
+    fn new() -> Self {
+        let tunnels: Vec<Tunnel> = (0..TUNNELS).map(tunnel).collect();
+        let setup = Setup { tunnels: tunnels.clone(), routes: Vec::new(), secret: secret(), record: false };
+        let engine = Engine::new(Time::ZERO, WallTime(0), setup);
+        let mut loaded = Self { engine, tunnels, now: Time::ZERO, buffer: vec![0; 2048], answers: Vec::new() };
+        // The long window is full from here on.
+        for _ in 0..310 {
+            loaded.send();
+            loaded.settle();
+        }
+        loaded
+    }
+
+    /// Every tunnel sends a probe; the far ends answer.
+    fn send(&mut self) {
+        self.now = self.now + Duration::from_millis(1_060);
+        self.engine.handle_timeout(self.now);
+        self.answers.clear();
+        let far = sim::far::Far::default();
+        while let Some(transmit) = self.engine.poll_transmit(self.now, &mut self.buffer) {
+            let onion = &self.tunnels[transmit.tunnel as usize].onion;
+            let sent = &self.buffer[..transmit.length];
+            self.answers.push(far.answer(sent, onion.style.direction, onion));
+        }
+        self.now = self.now + Duration::from_millis(10);
+    }
+
+    fn settle(&mut self) {
+        for answer in &self.answers {
+            self.engine.handle_datagram(self.now, self.now, 0, Arrived::V4(answer));
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+fn answer(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("parse and settle one answer");
+    let mut loaded = Loaded::new();
+    group.bench_function("Engine::handle_datagram, 4096 tunnels, full windows", |bencher| {
+        bencher.iter_custom(|wanted| {
+            let (mut done, mut spent) = (0_u64, Duration::ZERO);
+            while done < wanted {
+                loaded.send();
+                let begun = Instant::now();
+                loaded.settle();
+                spent += begun.elapsed();
+                done += loaded.answers.len() as u64;
+            }
+            let share = u128::from(wanted) * spent.as_nanos() / u128::from(done.max(1));
+            Duration::from_nanos(u64::try_from(share).unwrap())
+        });
+    });
+    let received: u64 = loaded.engine.tunnels(loaded.now).iter().map(|view| view.counters.received).sum();
+    let refused: u64 = loaded.engine.rejects().iter().sum();
+    assert!(received > 0 && refused == 0, "{received} received, {refused} refused: not what was to be measured");
+
+    loaded.send();
+    let answer = loaded.answers[0].clone();
+    let secret = secret();
+    group.bench_function("part: probe::parse", |bencher| {
+        bencher.iter(|| probe::parse(Arrived::V4(black_box(&answer)), &secret).unwrap().fields);
+    });
+    group.bench_function("peer: etherparse slices the two IP packets, no sums, no tag", |bencher| {
+        bencher.iter(|| {
+            let outer = etherparse::SlicedPacket::from_ip(black_box(&answer)).unwrap();
+            let inner = etherparse::SlicedPacket::from_ip(&answer[24..]).unwrap();
+            (black_box(outer), black_box(inner)).1.transport.is_some()
+        });
+    });
+    // What is refused early is cheap: others' pings, which the kernel's filter keeps off anyhow.
+    let mut ping = answer.clone();
+    let magic = ping.windows(4).position(|window| window == payload::MAGIC).unwrap();
+    ping[magic] ^= 0xFF;
+    sim::far::seal(&mut ping[24..]);
+    group.bench_function("refused: another's ping", |bencher| {
+        bencher.iter(|| probe::parse(Arrived::V4(black_box(&ping)), &secret).unwrap_err());
+    });
+    group.finish();
+}
+
+fn judge(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("judge one sample");
+    for (name, every) in [("window of 300, clean", u64::MAX), ("window of 300, every 10th fails", 10)] {
+        let mut health = Health::starting_as(State::Healthy, Rules::default());
+        let mut second = 0_u64;
+        let mut next = move || {
+            second += 1;
+            let outcome = if second.is_multiple_of(every) {
+                Outcome::Failure
+            } else {
+                Outcome::Success(Duration::from_millis(10))
+            };
+            health.judge(black_box(Time::from_nanos(second * 1_000_000_000)), outcome)
+        };
+        (0..1_000).for_each(|_| _ = next());
+        group.bench_function(name, |bencher| bencher.iter(&mut next));
+    }
+    group.finish();
+}
+
+fn lookup(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("look up one route");
+    let v4 = (0..90_000_u32).map(|number| format!("{}/24", Ipv4Addr::from(0x0A00_0000 + (number << 8))));
+    let v6 = (0..10_000_u16).map(|number| format!("2001:db8:{number:x}::/48"));
+    let route = |(prefix, tunnel): (String, u32)| Route {
+        prefix: prefix.parse().unwrap(),
+        tunnel: tunnel % TUNNELS,
+        priority: 100,
+        weight: 1,
+        device: None,
+        via: None,
+    };
+    let table = RouteTable::new(v4.chain(v6).zip(0..).map(route).collect(), TUNNELS as usize);
+    assert_eq!(table.prefixes(), 100_000);
+    let noise = |number: u64| u32::try_from(schedule::mix(5, number) >> 32).unwrap();
+    let v4: Vec<IpAddr> =
+        (0..4_096).map(|number| Ipv4Addr::from(0x0A00_0000 + noise(number) % (90_000 << 8)).into()).collect();
+    let v6: Vec<IpAddr> = (0..4_096)
+        .map(|number| {
+            let [_, _, high, low] = (noise(number) % 10_000).to_be_bytes();
+            Ipv6Addr::new(0x2001, 0xdb8, u16::from_be_bytes([high, low]), 1, 2, 3, 4, 5).into()
+        })
+        .collect();
+    let mut at = 0;
+    for (name, addresses) in [("IPv4, among 100 000 prefixes", v4), ("IPv6, among 100 000 prefixes", v6)] {
+        assert!(addresses.iter().all(|address| table.pick(*address, 0).is_some()));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                at = (at + 1) % addresses.len();
+                table.pick(black_box(addresses[at]), 7).map(|route| route.tunnel)
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, build, answer, judge, lookup);
+criterion_main!(benches);
