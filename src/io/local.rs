@@ -36,6 +36,8 @@ use crate::engine::{Drain, Engine, Time};
 const CLIENTS: usize = 64;
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long clients may take, once the engine has ended, to hear the rest of their answers.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// Events handed to a follower at once.
 const PIECE: usize = 256;
 /// Bytes of a request's body that are read at most; no request needs any.
@@ -70,6 +72,12 @@ impl Handle {
         });
         self.questions.send(question).await.ok()?;
         wait.await.ok()
+    }
+
+    /// Waits until the engine's loop has ended.
+    async fn ended(&self) {
+        let mut last_event = self.last_event.clone();
+        while last_event.changed().await.is_ok() {}
     }
 
     /// The next events after `since`, waiting for one if `wait`; with how many were missed.
@@ -159,13 +167,20 @@ struct Peer {
 }
 
 impl Bound {
-    /// Serves clients until the task is ended.
+    /// Serves clients until the engine has ended.
     pub async fn serve(self, handle: Handle) {
-        let router = router(handle);
+        let router = router(handle.clone());
         let clients = Arc::new(Semaphore::new(CLIENTS));
         loop {
-            let Ok(permit) = Arc::clone(&clients).acquire_owned().await else { return };
-            let Ok((stream, _)) = self.listener.accept().await else {
+            let next = async {
+                let permit = Arc::clone(&clients).acquire_owned().await;
+                (permit, self.listener.accept().await)
+            };
+            let (permit, accepted) = tokio::select! {
+                () = handle.ended() => break,
+                next = next => next,
+            };
+            let Ok((stream, _)) = accepted else {
                 // Out of descriptors, say: not to be met by spinning.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -181,6 +196,8 @@ impl Bound {
                 drop(permit);
             });
         }
+        let everyone = u32::try_from(CLIENTS).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(FAREWELL, clients.acquire_many(everyone)).await;
     }
 
     fn may_change(&self, stream: &UnixStream) -> bool {
