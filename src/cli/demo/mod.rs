@@ -184,7 +184,8 @@ impl Play {
             let (_, events) = news.ok_or_else(gone)?;
             for event in events {
                 self.since = event.id;
-                self.screen.event(&event)?;
+                let first = self.seen.first().map_or(event.at, |first| first.at);
+                self.screen.event(&event, Duration::from_nanos(event.at.0.saturating_sub(first.0)))?;
                 self.seen.push(event);
             }
         }
