@@ -33,6 +33,8 @@ use plan::{Plan, Sockets};
 const OUTGOING: usize = 64 << 10;
 /// A probe that would not fit there is sent by itself; none is longer than this.
 const LONGEST: usize = 16 << 10;
+/// How long questions are still answered after the end of probing.
+const FAREWELL: Duration = Duration::from_millis(100);
 /// Questions that may wait.
 const QUESTIONS: usize = 64;
 /// Slept less than this is clock noise.
@@ -109,7 +111,21 @@ impl Daemon {
             }
         }
         self.engine.handle_stop(self.clock.now());
-        self.tell()
+        self.tell()?;
+        self.bid_farewell().await;
+        Ok(())
+    }
+
+    /// Answers for a moment longer: whoever follows the events has been woken by the last one, and
+    /// is about to ask for it.
+    async fn bid_farewell(&mut self) {
+        let answering = async {
+            while let Some(question) = self.questions.recv().await {
+                question(&mut self.engine, self.clock.now());
+            }
+        };
+        // To run out of time is how it ends, unless everybody has gone before.
+        let _ = tokio::time::timeout(FAREWELL, answering).await;
     }
 
     /// One wake-up, in the order that the engine asks for.

@@ -20,8 +20,8 @@ pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
         let server = bound.map(|bound| tokio::spawn(bound.serve(handle)));
         let result = daemon.run(stop.wait()).await;
         if let Some(server) = server {
-            server.abort();
-            // Waited for, so that the socket's path is free again when this process has ended.
+            // It ends with the daemon; waited for, so that followers hear of that, and so that the
+            // socket's path is free again when this process has ended.
             let _ = server.await;
         }
         Ok(result.map(|()| Exit::Done)?)
