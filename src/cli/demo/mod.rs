@@ -2,8 +2,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | [`stage`] | namespaces, cable, far end, tunnels |
-//! | [`screen`] | what a person, or a script, sees of it |
+//! | `stage` | namespaces, cable, far end, tunnels |
+//! | `screen` | what a person, or a script, sees of it |
 //! | here | the play: break, fail over, heal, fail back, and what must be seen |
 
 mod screen;
