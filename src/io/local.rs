@@ -43,6 +43,9 @@ const PIECE: usize = 256;
 /// Bytes of a request's body that are read at most; no request needs any.
 const BODY: usize = 64 << 10;
 
+/// The description of everything that is served here.
+pub const OPENAPI: &str = include_str!("openapi.json");
+
 /// A question to the engine: run by its loop, between two wake-ups.
 pub type Question = Box<dyn FnOnce(&mut Engine, Time) + Send>;
 
@@ -232,6 +235,7 @@ fn router(handle: Handle) -> Router {
         .route("/v1/routes/lookup", get(lookup))
         .route("/v1/events", get(events))
         .route("/v1/healthz", get(healthz))
+        .route("/v1/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes another method: GET asks, POST changes")

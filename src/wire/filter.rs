@@ -130,7 +130,7 @@ pub fn nothing() -> Vec<Instruction> {
     vec![Instruction { code: RET, jt: 0, jf: 0, k: 0 }]
 }
 
-/// With X at the GRE header: leaves X at the inner packet and the protocol type in M[3].
+/// With X at the GRE header: leaves X at the inner packet and the protocol type in `M[3]`.
 fn gre_header(asm: &mut Assembler) {
     asm.plain(LDH_IND, 2);
     asm.plain(ST, 3);

@@ -2,8 +2,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | [`stage`] | namespaces, cable, far end, tunnels |
-//! | [`screen`] | what a person, or a script, sees of it |
+//! | `stage` | namespaces, cable, far end, tunnels |
+//! | `screen` | what a person, or a script, sees of it |
 //! | here | the play: break, fail over, heal, fail back, and what must be seen |
 
 mod screen;
@@ -184,7 +184,8 @@ impl Play {
             let (_, events) = news.ok_or_else(gone)?;
             for event in events {
                 self.since = event.id;
-                self.screen.event(&event)?;
+                let first = self.seen.first().map_or(event.at, |first| first.at);
+                self.screen.event(&event, Duration::from_nanos(event.at.0.saturating_sub(first.0)))?;
                 self.seen.push(event);
             }
         }
