@@ -57,11 +57,7 @@ struct Said {
 impl Said {
     fn by(command: &mut Command) -> Self {
         let Output { status, stdout, stderr } = command.output().unwrap();
-        Self {
-            code: status.code(),
-            out: String::from_utf8(stdout).unwrap(),
-            err: String::from_utf8(stderr).unwrap(),
-        }
+        Self { code: status.code(), out: String::from_utf8(stdout).unwrap(), err: String::from_utf8(stderr).unwrap() }
     }
 
     /// Nothing but good news.
@@ -299,12 +295,8 @@ fn replay_prints_transitions() {
     assert_eq!(text.lines().count(), 3, "{text}");
     assert!(text.contains("10.6 s  tunnel: degraded -> down; ") && text.ends_with("penalty 1 000 000\n"), "{text}");
 
-    let mut child = adit()
-        .args(["replay", "--json", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        adit().args(["replay", "--json", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(SAMPLES.as_bytes()).unwrap();
     let Output { status, stdout, .. } = child.wait_with_output().unwrap();
     assert!(status.success());
@@ -314,7 +306,8 @@ fn replay_prints_transitions() {
 #[test]
 fn replay_starts_in_the_state_it_is_told() {
     let folder = Folder::new();
-    let file = folder.file("samples.jsonl", "{\"t\": 0, \"ok\": true}\n{\"t\": 1, \"ok\": true}\n{\"t\": 2, \"ok\": true}\n");
+    let file =
+        folder.file("samples.jsonl", "{\"t\": 0, \"ok\": true}\n{\"t\": 1, \"ok\": true}\n{\"t\": 2, \"ok\": true}\n");
     let from = |state| say(&["replay", "--json", "--initial", state, &file]).good();
     assert_eq!(from("unknown"), TRANSITIONS[0].replace("\"t\":1", "\"t\":2") + "\n");
     assert_eq!(from("healthy"), "");
@@ -425,9 +418,7 @@ fn help_mentions_every_option() {
 fn a_reader_who_has_seen_enough_is_no_error() {
     let folder = Folder::new();
     let good = folder.file("good.toml", GOOD);
-    let flapping: String = (0..20_000)
-        .map(|at| format!("{{\"t\": {}, \"ok\": {}}}\n", at, at / 3 % 2 == 0))
-        .collect();
+    let flapping: String = (0..20_000).map(|at| format!("{{\"t\": {}, \"ok\": {}}}\n", at, at / 3 % 2 == 0)).collect();
     let rules = "[defaults.health_check]\ninterval = \"1s\"\ndown_window = \"10s\"\n";
     let config = folder.file("rules.toml", rules);
     let samples = folder.file("samples.jsonl", &flapping);
@@ -495,7 +486,9 @@ fn colours_are_for_terminals_only() {
     let folder = Folder::new();
     let file = folder.file("samples.jsonl", SAMPLES);
     let bad = folder.file("bad.toml", "x = 1\n");
-    for arguments in [&["replay", &file][..], &["--help"], &["status", "--help"], &["nonsense"], &["check", "--config", &bad]] {
+    for arguments in
+        [&["replay", &file][..], &["--help"], &["status", "--help"], &["nonsense"], &["check", "--config", &bad]]
+    {
         for no_color in [false, true] {
             let mut command = adit();
             if no_color {
@@ -537,7 +530,10 @@ fn shows_everything(mut demo: Command, json: bool) {
     if json {
         let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         let last = lines.last().unwrap();
-        assert_eq!((&last["kind"], &last["ok"], &last["missing"]), (&"result".into(), &true.into(), &Value::Array(vec![])));
+        assert_eq!(
+            (&last["kind"], &last["ok"], &last["missing"]),
+            (&"result".into(), &true.into(), &Value::Array(vec![]))
+        );
         for time in ["detection_ms", "failover_ms", "alive_ms", "failback_ms"] {
             assert!(last[time].is_u64(), "{time}: {last}");
         }
