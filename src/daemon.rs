@@ -21,7 +21,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tokio::sync::{mpsc, watch};
 
-use crate::engine::event::{Event, Kind};
+use crate::engine::event::{Event, Kind, Ring};
 use crate::engine::{Engine, Setup, Transmit, Unsent};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound, Handle, Question};
@@ -33,6 +33,8 @@ use plan::{Plan, Sockets};
 const OUTGOING: usize = 64 << 10;
 /// A probe that would not fit there is sent by itself; none is longer than this.
 const LONGEST: usize = 16 << 10;
+/// How long questions are still answered after the end of probing.
+const FAREWELL: Duration = Duration::from_millis(100);
 /// Questions that may wait.
 const QUESTIONS: usize = 64;
 /// Slept less than this is clock noise.
@@ -60,13 +62,13 @@ impl Daemon {
     /// What could not be opened, and why; [`io::ErrorKind::PermissionDenied`] for want of a
     /// capability, [`io::ErrorKind::AddrInUse`] if another daemon has the socket.
     pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
+        let Sockets { receivers: opened, senders } = plan.open()?;
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         let record = plan.record.take().map(|path| {
             let file = OpenOptions::new().create(true).append(true).open(&path);
             file.map_err(|error| io::Error::new(error.kind(), format!("cannot record to {}: {error}", path.display())))
         });
         let record = record.transpose()?.map(BufWriter::new);
-        let Sockets { receivers: opened, senders } = plan.open()?;
         let clock = Clock::start();
         let now = clock.now();
         let register = |(namespace, opened): (u16, Opened)| Ok((namespace, opened.register(now)?));
@@ -90,14 +92,11 @@ impl Daemon {
         Ok((daemon, Handle::new(ask, heard), bound))
     }
 
-    /// Probes until `stop` completes.
-    ///
-    /// # Errors
-    /// A receiving socket that fails, or a recording that cannot be written.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> io::Result<()> {
+    /// Probes until `stop` completes. Nothing else ends it: what fails on the way is told.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
-            self.turn()?;
+            self.turn();
             let now = self.clock.now();
             let pause = self.engine.next_wakeup(now).map_or(Duration::from_secs(60), |at| at.since(now));
             tokio::select! {
@@ -109,11 +108,24 @@ impl Daemon {
             }
         }
         self.engine.handle_stop(self.clock.now());
-        self.tell()
+        self.tell();
+        self.bid_farewell().await;
+    }
+
+    /// Answers for a moment longer: whoever follows the events has been woken by the last one, and
+    /// is about to ask for it.
+    async fn bid_farewell(&mut self) {
+        let answering = async {
+            while let Some(question) = self.questions.recv().await {
+                question(&mut self.engine, self.clock.now());
+            }
+        };
+        // To run out of time is how it ends, unless everybody has gone before.
+        let _ = tokio::time::timeout(FAREWELL, answering).await;
     }
 
     /// One wake-up, in the order that the engine asks for.
-    fn turn(&mut self) -> io::Result<()> {
+    fn turn(&mut self) {
         let now = self.clock.now();
         self.engine.set_wall(now, self.clock.wall());
         let slept = self.clock.slept();
@@ -121,22 +133,24 @@ impl Daemon {
             self.engine.handle_suspend(now, slept);
         }
         self.engine.handle_wakeup(now);
-        self.receive()?;
+        self.receive();
         self.engine.handle_timeout(self.clock.now());
         self.transmit();
-        self.tell()
+        self.tell();
     }
 
-    fn receive(&mut self) -> io::Result<()> {
+    fn receive(&mut self) {
         for (namespace, receiver) in &mut self.receivers {
-            let dropped = receiver.drain(&self.clock, *namespace, &mut self.inbox)?;
-            if dropped > 0 {
-                self.engine.handle_overflow(self.clock.now(), *namespace, dropped);
+            let drained = receiver.drain(&self.clock, *namespace, &mut self.inbox);
+            let now = self.clock.now();
+            match drained {
+                Ok(0) => {}
+                Ok(dropped) => self.engine.handle_overflow(now, *namespace, dropped),
+                Err(error) => self.engine.handle_deaf(now, *namespace, &error.to_string()),
             }
         }
         let now = self.clock.now();
         self.inbox.deliver(|at, namespace, arrived| self.engine.handle_datagram(now, at, namespace, arrived));
-        Ok(())
     }
 
     fn transmit(&mut self) {
@@ -174,25 +188,35 @@ impl Daemon {
     }
 
     /// Passes new events on: to the log, the recording, the followers.
-    fn tell(&mut self) -> io::Result<()> {
+    fn tell(&mut self) {
         let last = self.engine.events().last();
         if last == self.told {
-            return Ok(());
+            return;
         }
-        for event in self.engine.events().after(self.told) {
-            log(event);
-            if let Some(record) = &mut self.record {
-                serde_json::to_writer(&mut *record, event)?;
-                record.write_all(b"\n")?;
+        self.engine.events().after(self.told).for_each(log);
+        if let Some(mut record) = self.record.take() {
+            match write(self.engine.events(), self.told, &mut record) {
+                Ok(()) => self.record = Some(record),
+                // A full disk, say. Probing is worth more than its recording.
+                Err(error) => tracing::error!(%error, "the recording has failed and ends here"),
             }
-        }
-        if let Some(record) = &mut self.record {
-            record.flush()?;
         }
         self.told = last;
         self.last_event.send_replace(last);
-        Ok(())
     }
+}
+
+/// Appends the events after `since` to a recording, saying so if some are no longer there.
+fn write(events: &Ring, since: u64, record: &mut BufWriter<File>) -> io::Result<()> {
+    let missed = events.missed(since);
+    if missed > 0 {
+        writeln!(record, r#"{{"kind":"gap","missed":{missed}}}"#)?;
+    }
+    for event in events.after(since) {
+        serde_json::to_writer(&mut *record, event)?;
+        record.write_all(b"\n")?;
+    }
+    record.flush()
 }
 
 /// Key and epoch of this run.

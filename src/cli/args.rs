@@ -72,13 +72,13 @@ pub enum Command {
     ///
     /// Reads one JSON object a line: {"t": 12.345, "ok": true, "tunnel": "ams-1"}, t in seconds, exact to
     /// the nanosecond and never decreasing within a tunnel; tunnel may be left out. A line {"t": …, "inconclusive": true}
-    /// changes nothing. The output of `adit events --json` of a daemon with a recording ([daemon] record) can
+    /// changes nothing. The output of `adit events --json` of a daemon that records (daemon.record in its configuration) can
     /// be replayed as it is: lines of other kinds are skipped, a start begins anew.
     Replay(Replay),
     /// Be a far end: decapsulate, answer requests, route reply-style probes back
     ///
-    /// For tests, and for an origin that cannot answer itself. The configuration has the same [[tunnel]]
-    /// tables as the daemon's, written from this side: local_endpoint is this machine's own. [[fault]] tables
+    /// For tests, and for an origin that cannot answer itself. The configuration has the same tunnel
+    /// tables as the daemon's, written from this side: local_endpoint is this machine's own. Its fault tables
     /// make it drop, delay, duplicate or corrupt on purpose. Needs CAP_NET_RAW.
     Reflect(Reflect),
     /// Print a completion script for a shell

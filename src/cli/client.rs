@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
@@ -13,6 +14,10 @@ use tokio::net::UnixStream;
 
 use super::{Exit, Failure};
 
+/// How long a daemon may take to begin an answer, and to end a short one: it needs milliseconds, but
+/// for one that is stopped, or is none.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Runs something that waits, on a runtime of its own.
 pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
@@ -20,12 +25,20 @@ pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
 
 /// Asks and waits for a whole JSON answer.
 pub(super) async fn get(socket: &Path, path: &str) -> Result<Value, Failure> {
-    whole(request(socket, Method::GET, path).await?).await
+    in_time(socket, whole(request(socket, Method::GET, path).await?)).await
 }
 
 /// Asks for a change.
 pub(super) async fn post(socket: &Path, path: &str) -> Result<Value, Failure> {
-    whole(request(socket, Method::POST, path).await?).await
+    in_time(socket, whole(request(socket, Method::POST, path).await?)).await
+}
+
+async fn in_time<T>(socket: &Path, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let late = |_| {
+        let (path, seconds) = (socket.display(), PATIENCE.as_secs());
+        Failure::new(Exit::Unreachable, format!("the daemon on {path} has not answered for {seconds} s"))
+    };
+    tokio::time::timeout(PATIENCE, work).await.map_err(late)?
 }
 
 async fn whole(response: Response<Incoming>) -> Result<Value, Failure> {
@@ -53,6 +66,10 @@ pub(super) async fn lines(
 }
 
 async fn request(socket: &Path, method: Method, path: &str) -> Result<Response<Incoming>, Failure> {
+    in_time(socket, begin(socket, method, path)).await
+}
+
+async fn begin(socket: &Path, method: Method, path: &str) -> Result<Response<Incoming>, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(|error| unreachable(socket, &error))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     tokio::spawn(connection);

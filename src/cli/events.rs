@@ -30,8 +30,14 @@ pub(super) fn run(socket: &Path, args: &args::Events) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// One event as a line; the demo shows the same.
-pub(super) fn sentence(event: &Value, colours: bool) -> String {
+/// One event as a line.
+fn sentence(event: &Value, colours: bool) -> String {
+    let at = event["at"].as_str().map(|at| format!("{at}  ")).unwrap_or_default();
+    format!("{at}{}", what(event, colours))
+}
+
+/// What an event says, without its time; the demo shows the same.
+pub(super) fn what(event: &Value, colours: bool) -> String {
     let text = |name: &str| event[name].as_str().unwrap_or("-");
     let list = |name: &str| {
         let names: Vec<&str> = event[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -41,7 +47,7 @@ pub(super) fn sentence(event: &Value, colours: bool) -> String {
         let (state, style) = (text(name), style_of(text(name)));
         if colours { format!("{style}{state}{style:#}") } else { state.to_owned() }
     };
-    let what = match text("kind") {
+    match text("kind") {
         "transition" => format!(
             "{}: {} -> {}; {}; penalty {}",
             text("tunnel"),
@@ -71,7 +77,5 @@ pub(super) fn sentence(event: &Value, colours: bool) -> String {
         "start" => format!("adit {} started with {} tunnels", text("version"), event["tunnels"]),
         "stop" => "adit stopped".to_owned(),
         other => other.to_owned(),
-    };
-    let at = event["at"].as_str().map(|at| format!("{at}  ")).unwrap_or_default();
-    format!("{at}{what}")
+    }
 }

@@ -36,7 +36,7 @@ fn sentences(it: &Value, colours: bool) -> Vec<String> {
             if it["drained"] == true { ", an operator's drain included" } else { "" }
         ),
     ];
-    for (name, label) in [("last_failure", "failure"), ("last_reject", "refused")] {
+    for (name, label) in [("last_failure", "failure"), ("last_reject", "refused"), ("last_hint", "hint")] {
         if let (Some(at), Some(reason)) = (it[name]["at"].as_str(), it[name]["reason"].as_str()) {
             lines.push(format!("  {label:<8} {} ago: {reason}", ago(at)));
         }

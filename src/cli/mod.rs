@@ -3,8 +3,8 @@
 //! | file | holds |
 //! | --- | --- |
 //! | [`args`] | what can be typed, and its help |
-//! | [`client`] | questions to a running daemon over its local socket |
-//! | [`text`] | tables, colours, times |
+//! | `client` | questions to a running daemon over its local socket |
+//! | `text` | tables, colours, times |
 //! | the others | the commands of their names |
 
 pub mod args;

@@ -4,7 +4,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::args;
-use super::run::{not_started, start_log};
+use super::run::start_log;
 use super::{Exit, Failure, Outcome};
 use crate::config::{ReflectConfig, Tunnel};
 use crate::reflect::FarTunnel;
@@ -14,7 +14,7 @@ pub(super) fn run(args: &args::Reflect) -> Outcome {
     let config =
         ReflectConfig::load(&args.config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     start_log();
-    let sockets = Sockets::open().map_err(not_started)?;
+    let sockets = Sockets::open()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;

@@ -16,15 +16,15 @@ pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let stop = Stop::new()?;
-        let (daemon, handle, bound) = Daemon::start(Plan::new(config)).map_err(not_started)?;
+        let (daemon, handle, bound) = Daemon::start(Plan::new(config))?;
         let server = bound.map(|bound| tokio::spawn(bound.serve(handle)));
-        let result = daemon.run(stop.wait()).await;
+        daemon.run(stop.wait()).await;
         if let Some(server) = server {
-            server.abort();
-            // Waited for, so that the socket's path is free again when this process has ended.
+            // It ends with the daemon; waited for, so that followers hear of that, and so that the
+            // socket's path is free again when this process has ended.
             let _ = server.await;
         }
-        Ok(result.map(|()| Exit::Done)?)
+        Ok(Exit::Done)
     })
 }
 
@@ -61,14 +61,4 @@ pub(super) fn start_log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
     log.with_ansi(super::text::coloured(&io::stderr())).init();
-}
-
-/// Names what is missing where something is not permitted.
-pub(super) fn not_started(error: io::Error) -> Failure {
-    let failure = Failure::from(error);
-    if failure.exit != Exit::NotPermitted {
-        return failure;
-    }
-    let remedy = "needs CAP_NET_RAW (and CAP_NET_ADMIN for mark, CAP_SYS_ADMIN for netns): run as root, or give the unit AmbientCapabilities=";
-    Failure::new(Exit::NotPermitted, format!("{failure}; {remedy}"))
 }

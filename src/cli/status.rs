@@ -64,7 +64,7 @@ pub(super) fn table(all: &Value) -> Table {
             last(tunnel).into(),
             rtt(tunnel).into(),
             penalty(tunnel).into(),
-            failure(tunnel).into(),
+            dated(&tunnel["last_failure"]).into(),
         ]);
     }
     table
@@ -104,9 +104,13 @@ fn penalty(tunnel: &Value) -> String {
     thousands(number(&tunnel["penalty"]))
 }
 
-fn failure(tunnel: &Value) -> String {
-    let last = &tunnel["last_failure"];
-    if last.is_null() { "-".to_owned() } else { format!("{} ago: {}", ago(&text(&last["at"])), text(&last["reason"])) }
+/// A reason with its time.
+fn dated(value: &Value) -> String {
+    if value.is_null() {
+        "-".to_owned()
+    } else {
+        format!("{} ago: {}", ago(&text(&value["at"])), text(&value["reason"]))
+    }
 }
 
 fn one(tunnel: &Value, colours: bool) -> Vec<String> {
@@ -116,12 +120,6 @@ fn one(tunnel: &Value, colours: bool) -> Vec<String> {
     let style = style_of(&text(&tunnel["state"]));
     let shown = state(tunnel);
     let shown = if colours { format!("{style}{shown}{style:#}") } else { shown };
-    let reject = &tunnel["last_reject"];
-    let rejected = if reject.is_null() {
-        "-".to_owned()
-    } else {
-        format!("{} ago: {}", ago(&text(&reject["at"])), text(&reject["reason"]))
-    };
     [
         ("tunnel", text(&tunnel["name"])),
         ("state", format!("{shown} since {} ({})", ago(&text(&tunnel["since"])), text(&tunnel["since"]))),
@@ -172,8 +170,9 @@ fn one(tunnel: &Value, colours: bool) -> Vec<String> {
                 count("local_faults"),
             ),
         ),
-        ("last failure", failure(tunnel)),
-        ("last refused", rejected),
+        ("last failure", dated(&tunnel["last_failure"])),
+        ("last refused", dated(&tunnel["last_reject"])),
+        ("last hint", dated(&tunnel["last_hint"])),
     ]
     .map(|(name, value)| format!("{name:<13} {value}"))
     .to_vec()

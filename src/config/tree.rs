@@ -105,7 +105,7 @@ fn list(parsed: &DeArray<'_>, file: usize) -> Vec<Item> {
 }
 
 /// Lays a later file over what is there: tables key by key, the later value winning; the lists at
-/// the top ([[tunnel]], [[route]] and their like) go on where the earlier file ended.
+/// the top (`[[tunnel]]`, `[[route]]` and their like) go on where the earlier file ended.
 pub(super) fn merge(base: &mut Table, later: Table) {
     for (key, (key_at, item)) in later {
         match (base.get_mut(&key), item.value) {

@@ -78,16 +78,16 @@ impl Plan {
                 let senders = leaving.iter().map(|(at, (_, leaving))| Ok((*at, open_sender(leaving)?)));
                 Ok((receivers.collect::<io::Result<Vec<_>>>()?, senders.collect::<io::Result<Vec<_>>>()?))
             });
-            let (opened, sending) = opened.map_err(|error| in_namespace(name.as_ref(), &error))?;
+            let (opened, sending) = opened.map_err(|error| in_namespace(name.as_ref(), error))?;
             receivers.extend(opened.into_iter().map(|opened| (namespace, opened)));
             sending.into_iter().for_each(|(at, sender)| senders[at] = Some(sender));
         }
         Ok(Sockets { receivers, senders: senders.into_iter().flatten().collect() })
     }
 
-    /// GRE for every outer family, and bare ICMP for every family whose answers come bare. The GRE
-    /// socket is open even where all answers are bare: without a listener the kernel would answer
-    /// GRE packets with "protocol unreachable".
+    /// GRE for every outer family, and bare ICMP for every family in which answers come bare, or
+    /// errors about our outer packets. The GRE socket is open even where all answers are bare:
+    /// without a listener the kernel would answer GRE packets with "protocol unreachable".
     fn receivers_in(&self, namespace: Namespace) -> Vec<(Family, Protocol)> {
         let mut wanted: Vec<_> = self
             .tunnels
@@ -96,7 +96,11 @@ impl Plan {
             .flat_map(|tunnel| {
                 let onion = &tunnel.onion;
                 let bare = onion.style.direction == Direction::Unidirectional;
-                [Some((onion.outer.family(), Protocol::Gre)), bare.then_some((onion.inner.family(), Protocol::Icmp))]
+                [
+                    Some((onion.outer.family(), Protocol::Gre)),
+                    Some((onion.outer.family(), Protocol::Icmp)),
+                    bare.then_some((onion.inner.family(), Protocol::Icmp)),
+                ]
             })
             .flatten()
             .collect();
@@ -120,9 +124,11 @@ fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
     })
 }
 
-fn in_namespace(name: Option<&Netns>, error: &io::Error) -> io::Error {
-    let place = name.map(|name| format!(" in network namespace {name}")).unwrap_or_default();
-    io::Error::new(error.kind(), format!("cannot open raw sockets{place}: {error}"))
+fn in_namespace(name: Option<&Netns>, error: io::Error) -> io::Error {
+    match name {
+        Some(name) => io::Error::new(error.kind(), format!("network namespace {name}: {error}")),
+        None => error,
+    }
 }
 
 /// The index of an item, added if it is new. There are far fewer than 65 536 of either kind.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::prober::Prober;
-use super::snapshot::{Dated, reason};
+use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason};
 use super::time::WallTime;
 use super::{Engine, State, Time};
 
@@ -34,6 +34,8 @@ pub struct Explanation {
     pub last_failure: Option<Dated>,
     /// The last answer that was refused, which often says what is wrong.
     pub last_reject: Option<Dated>,
+    /// The last ICMP error about a probe: a hint, no evidence.
+    pub last_hint: Option<Dated>,
     /// Probes that came to nothing by the prober's own trouble: no part of the verdict.
     pub local_faults: u64,
 }
@@ -87,8 +89,9 @@ impl Engine {
             penalty: prober.penalty(),
             samples: samples.collect(),
             next: next(prober, now, wall),
-            last_failure: prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason() }),
-            last_reject: prober.last_reject.map(|(at, reject)| Dated { at, reason: reject.label().to_owned() }),
+            last_failure: last_failure(prober),
+            last_reject: last_reject(prober),
+            last_hint: last_hint(prober),
             local_faults: prober.counters.local_faults,
         })
     }

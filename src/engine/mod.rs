@@ -8,12 +8,12 @@
 //! handle_wakeup(now)            was I late? then a missing answer may be my own fault
 //! handle_datagram(…) …          all that has arrived, in the order of arrival
 //! handle_timeout(now)           deadlines that have passed, probes that are due
-//! poll_transmit(now, buffer) …  until it has nothing more; handle_refused for what could not leave
+//! poll_transmit(now, buffer) …  until it has nothing more; handle_unsent for what could not leave
 //! next_wakeup(now)              sleep until then
 //! ```
 //!
-//! A settled probe becomes a sample in [`Engine::sample`]; what follows from a transition is drawn
-//! in [`Engine::transition`] and nowhere else. Iteration is deterministic throughout.
+//! A settled probe becomes a sample in `Engine::sample`; what follows from a transition is drawn in
+//! `Engine::transition` and nowhere else (both in `settle.rs`). Iteration is deterministic throughout.
 
 pub mod event;
 pub mod explain;
@@ -25,7 +25,9 @@ mod prober;
 pub mod routes;
 pub mod rtt;
 pub mod schedule;
+mod send;
 pub mod settings;
+mod settle;
 pub mod snapshot;
 mod time;
 pub mod window;
@@ -40,14 +42,11 @@ pub use routes::{Route, RouteTable};
 pub use settings::{Egress, Namespace, Tunnel};
 pub use time::{Time, WallTime};
 
-use crate::wire::{self, Path, Reject, Stamp, payload::Fields, payload::Secret, probe::Arrived};
+use crate::wire::{self, Path, Reject, payload::Secret, probe::Arrived};
 use event::{Kind, Ring};
-use health::Transition;
-use inflight::{Purpose, Settled, Standing};
-use outbox::{Item, Outbox};
-use prober::{Burst, Prober};
+use outbox::Outbox;
+use prober::Prober;
 use schedule::Timers;
-use window::Outcome;
 
 /// What an engine is made of.
 pub struct Setup {
@@ -102,8 +101,8 @@ pub struct Engine {
     rejects: [u64; Reject::COUNT],
     /// The ways by which an answer may come at all, for `return_path = "any"`.
     ways: BTreeSet<(Namespace, wire::Ends, Option<u32>)>,
-    /// When a namespace's receive queue last overflowed.
-    overflowed: Vec<Option<Time>>,
+    /// When answers in a namespace were last lost on this side of the wire.
+    deaf: Vec<Option<Time>>,
     /// The end of the last stall.
     stall_end: Time,
     faults: Vec<Fault>,
@@ -141,7 +140,7 @@ impl Engine {
             record,
             rejects: [0; Reject::COUNT],
             ways,
-            overflowed: vec![None; namespaces],
+            deaf: vec![None; namespaces],
             stall_end: Time::ZERO,
             faults: Vec::new(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
@@ -185,10 +184,19 @@ impl Engine {
 
     /// A namespace's receive queue has dropped packets: probes in flight may have been answered.
     pub fn handle_overflow(&mut self, now: Time, namespace: Namespace, dropped: u32) {
-        if let Some(overflowed) = self.overflowed.get_mut(usize::from(namespace)) {
-            *overflowed = Some(now);
+        self.deaf(now, namespace, "receive-overflow", &format!("{dropped} packets lost in the receive queue"));
+    }
+
+    /// A namespace's socket could not be read: probes in flight may have been answered.
+    pub fn handle_deaf(&mut self, now: Time, namespace: Namespace, error: &str) {
+        self.deaf(now, namespace, "receive", error);
+    }
+
+    fn deaf(&mut self, now: Time, namespace: Namespace, name: &'static str, reason: &str) {
+        if let Some(deaf) = self.deaf.get_mut(usize::from(namespace)) {
+            *deaf = Some(now);
         }
-        self.fault(now, None, "receive-overflow", &format!("{dropped} packets lost in the receive queue"));
+        self.fault(now, None, name, reason);
     }
 
     /// Takes a datagram that arrived at `at`, no later than `now`.
@@ -198,6 +206,7 @@ impl Engine {
             .and_then(|reply| self.check_way(&reply, namespace).map(|()| reply.fields));
         match result {
             Ok(fields) => self.answered(at, fields),
+            Err(Reject::IcmpType) if self.hinted(at, arrived) => {}
             Err(reject) => self.rejected(at, reject, wire::probe::claimed_tunnel(arrived)),
         }
     }
@@ -213,6 +222,15 @@ impl Engine {
         })
     }
 
+    /// Keeps an ICMP error about a probe for people to read. It moves nothing else: anybody can send
+    /// one.
+    fn hinted(&mut self, at: Time, arrived: Arrived<'_>) -> bool {
+        let Some(quote) = wire::quote::parse(arrived, &self.secret) else { return false };
+        let wall = self.wall(at);
+        let prober = self.probers.get_mut(quote.fields.tunnel as usize);
+        prober.map(|prober| prober.last_hint = Some((wall, quote))).is_some()
+    }
+
     fn rejected(&mut self, at: Time, reject: Reject, claimed: Option<u32>) {
         self.rejects[reject.index()] += 1;
         let wall = self.wall(at);
@@ -220,63 +238,6 @@ impl Engine {
             prober.counters.forged += u64::from(reject == Reject::Tag);
             prober.last_reject = Some((wall, reject));
         }
-    }
-
-    fn answered(&mut self, at: Time, fields: Fields) {
-        let Fields { tunnel, sequence, .. } = fields;
-        // A deadline before this arrival comes first, or the samples would be out of order.
-        self.expire(tunnel, at, false);
-        let prober = &mut self.probers[tunnel as usize];
-        match prober.in_flight.answer(sequence) {
-            Settled::Now(probe) => {
-                let rtt = at.since(probe.sent);
-                if rtt > probe.timeout {
-                    // Only a stall leaves a probe waiting past its time-out: too late to be a
-                    // success, and our own trouble, so no failure.
-                    prober.counters.late += 1;
-                    self.rejects[Reject::Late.index()] += 1;
-                    self.note_inconclusive(tunnel, probe.purpose, at);
-                } else {
-                    self.sample(tunnel, at, probe.purpose, true, Ok(rtt));
-                }
-            }
-            Settled::Duplicate => {
-                prober.counters.duplicate += 1;
-                self.rejects[Reject::Duplicate.index()] += 1;
-            }
-            Settled::Late(probe) => {
-                prober.counters.late += 1;
-                self.rejects[Reject::Late.index()] += 1;
-                if let Some(probe) = probe {
-                    prober.rtt.update(at.since(probe.sent));
-                    self.warn_if_slow(tunnel, at);
-                }
-            }
-            Settled::NeverSent => self.rejects[Reject::NeverSent.index()] += 1,
-        }
-        self.rearm(tunnel);
-    }
-
-    /// Takes a probe that [`Self::poll_transmit`] gave out and the kernel did not take.
-    pub fn handle_unsent(&mut self, now: Time, tunnel: u32, sequence: u64, unsent: Unsent) {
-        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
-        prober.counters.sent = prober.counters.sent.saturating_sub(1);
-        match unsent {
-            Unsent::LocalFault(error) => {
-                let Some(probe) = prober.in_flight.settle(sequence, Standing::Inconclusive) else { return };
-                prober.counters.local_faults += 1;
-                let not_after = probe.sent + prober.settings.check.rules.down_window;
-                prober.queued |= probe.purpose == Purpose::Regular;
-                self.outbox.delay(now, Item { tunnel, purpose: probe.purpose, not_after });
-                let name = self.probers[tunnel as usize].settings.name.clone();
-                self.fault(now, Some(name), "send", error);
-            }
-            Unsent::Refused(error) => {
-                let Some(probe) = prober.in_flight.settle(sequence, Standing::Lost) else { return };
-                self.sample(tunnel, now, probe.purpose, probe.retried, Err(Failure::Refused(error)));
-            }
-        }
-        self.rearm(tunnel);
     }
 
     /// Settles what has passed its deadline and queues what is due. Everything that has arrived by
@@ -287,106 +248,6 @@ impl Engine {
             self.retry_early(tunnel, now);
             self.queue_due(tunnel, now);
             self.rearm(tunnel);
-        }
-    }
-
-    /// Settles the probes whose deadline is before `now`, or at it where that is `inclusive`.
-    fn expire(&mut self, tunnel: u32, now: Time, inclusive: bool) {
-        loop {
-            let prober = &mut self.probers[tunnel as usize];
-            let stall_end = self.stall_end;
-            let expired = prober
-                .in_flight
-                .waiting()
-                .map(|(sequence, probe)| (Prober::deadline(probe, stall_end), sequence))
-                .min();
-            let Some((deadline, sequence)) =
-                expired.filter(|&(deadline, _)| deadline < now || inclusive && deadline == now)
-            else {
-                return;
-            };
-            let overflow = self.overflowed[usize::from(prober.settings.namespace)];
-            if prober.in_flight.get(sequence).is_some_and(|probe| overflow >= Some(probe.sent)) {
-                self.inconclusive(tunnel, sequence, deadline);
-            } else if let Some(probe) = prober.in_flight.settle(sequence, Standing::Lost) {
-                self.sample(tunnel, deadline, probe.purpose, probe.retried, Err(Failure::Timeout));
-            }
-        }
-    }
-
-    fn retry_early(&mut self, tunnel: u32, now: Time) {
-        let prober = &self.probers[tunnel as usize];
-        let late = prober
-            .in_flight
-            .waiting()
-            .find(|(_, probe)| prober.early(probe, self.stall_end).is_some_and(|at| at <= now));
-        if let Some((sequence, probe)) = late {
-            let sent = probe.sent;
-            self.probers[tunnel as usize].in_flight.set_retried(sequence);
-            self.start_burst(tunnel, sent, true);
-        }
-    }
-
-    fn queue_due(&mut self, tunnel: u32, now: Time) {
-        let prober = &mut self.probers[tunnel as usize];
-        if now < prober.next_due {
-            return;
-        }
-        let interval = prober.settings.check.interval;
-        let next = prober.next_due
-            + schedule::jittered(interval, schedule::mix(u64::from(tunnel), prober.next_due.as_nanos()));
-        prober.next_due = schedule::resumed(next, interval, now);
-        let first = !std::mem::replace(&mut prober.started, true);
-        if !std::mem::replace(&mut prober.queued, true) {
-            self.outbox.push(Item { tunnel, purpose: Purpose::Regular, not_after: now });
-        }
-        if first {
-            self.start_burst(tunnel, now, false);
-        }
-    }
-
-    /// Queues two confirming probes. `origin` is when the probe was sent that they confirm: the
-    /// outcomes of all three must fall into the short window.
-    fn start_burst(&mut self, tunnel: u32, origin: Time, confirms_failure: bool) {
-        let prober = &mut self.probers[tunnel as usize];
-        prober.burst = Burst { left: 2, confirms_failure, answered: false };
-        let not_after = origin + prober.settings.check.rules.down_window - outbox_slack();
-        for _ in 0..2 {
-            self.outbox.push(Item { tunnel, purpose: Purpose::Burst, not_after });
-        }
-    }
-
-    /// Writes the next probe into `buffer`, if one may leave now.
-    pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        loop {
-            let Item { tunnel, purpose, .. } = self.outbox.pop(now)?;
-            let prober = &mut self.probers[tunnel as usize];
-            match purpose {
-                Purpose::Regular => prober.queued = false,
-                Purpose::Burst if prober.burst.confirms_failure && prober.burst.answered => {
-                    prober.burst.left = prober.burst.left.saturating_sub(1);
-                    continue;
-                }
-                Purpose::Burst => {}
-            }
-            let sequence = prober.in_flight.send(now, prober.timeout(), purpose);
-            let [.., high, low] = schedule::mix(sequence, u64::from(tunnel)).to_be_bytes();
-            let stamp = Stamp {
-                fields: Fields { tunnel, sequence, sent: now.as_nanos() },
-                identifier: prober.identifier(tunnel, self.secret.epoch),
-                ip_id: u16::from_be_bytes([high, low]),
-            };
-            let length = prober.template.emit(&stamp, &self.secret, buffer)?;
-            prober.counters.sent += 1;
-            let transmit = Transmit {
-                tunnel,
-                sequence,
-                egress: prober.settings.egress,
-                destination: prober.template.destination(),
-                length,
-            };
-            self.rearm(tunnel);
-            return Some(transmit);
         }
     }
 
@@ -410,119 +271,6 @@ impl Engine {
     /// The engine stops.
     pub fn handle_stop(&mut self, now: Time) {
         self.tell(now, Kind::Stop {});
-    }
-
-    /// Takes the outcome of a settled probe: the way to every transition.
-    fn sample(&mut self, tunnel: u32, at: Time, purpose: Purpose, retried: bool, result: Result<Duration, Failure>) {
-        let wall = self.wall(at);
-        let prober = &mut self.probers[tunnel as usize];
-        let at = at.max(prober.last_sample);
-        prober.last_sample = at;
-        self.note_burst(tunnel, purpose);
-        let prober = &mut self.probers[tunnel as usize];
-        let outcome = match result {
-            Ok(rtt) => {
-                prober.note_success(rtt);
-                Outcome::Success(rtt)
-            }
-            Err(failure) => {
-                prober.note_failure(wall, failure);
-                Outcome::Failure
-            }
-        };
-        let transition = prober.health.judge(at, outcome);
-        prober.follow_path();
-        self.record_sample(tunnel, at, Some(outcome));
-        if let Some(transition) = transition {
-            self.transition(tunnel, transition);
-        }
-        self.warn_if_slow(tunnel, at);
-        self.confirm(tunnel, at, purpose, retried, outcome);
-    }
-
-    /// Two more probes after a failure while not down, and after a success while down.
-    fn confirm(&mut self, tunnel: u32, at: Time, purpose: Purpose, retried: bool, outcome: Outcome) {
-        let prober = &self.probers[tunnel as usize];
-        if purpose == Purpose::Burst || prober.burst.left > 0 {
-            return;
-        }
-        let down = prober.health.state() == State::Down;
-        match outcome {
-            Outcome::Failure if !down && !retried => self.start_burst(tunnel, at - prober.timeout(), true),
-            Outcome::Success(_) if down => self.start_burst(tunnel, at, false),
-            Outcome::Failure | Outcome::Success(_) => {}
-        }
-    }
-
-    /// What follows from a transition.
-    fn transition(&mut self, tunnel: u32, transition: Transition) {
-        let Transition { at, from, to, reason } = transition;
-        let wall = self.wall(at);
-        let prober = &mut self.probers[tunnel as usize];
-        prober.since = wall;
-        let (name, penalty) = (prober.settings.name.clone(), prober.penalty());
-        self.tell(
-            at,
-            Kind::Transition { tunnel: name, from, to, rule: reason.rule, reason: reason.to_string(), penalty },
-        );
-        self.steer(at, tunnel);
-    }
-
-    /// Computes a tunnel's penalty anew and moves the traffic for which that makes a difference.
-    fn steer(&mut self, at: Time, tunnel: u32) {
-        let penalty = self.probers[tunnel as usize].penalty();
-        for change in self.routes.set_penalty(tunnel, penalty) {
-            let names = |tunnels: &[u32]| tunnels.iter().map(|&tunnel| self.name(tunnel).to_owned()).collect();
-            let kind =
-                Kind::Route { prefix: change.prefix.to_string(), from: names(&change.from), to: names(&change.to) };
-            self.tell(at, kind);
-        }
-    }
-
-    fn inconclusive(&mut self, tunnel: u32, sequence: u64, at: Time) {
-        if let Some(probe) = self.probers[tunnel as usize].in_flight.settle(sequence, Standing::Inconclusive) {
-            self.note_inconclusive(tunnel, probe.purpose, at);
-        }
-    }
-
-    fn note_inconclusive(&mut self, tunnel: u32, purpose: Purpose, at: Time) {
-        self.probers[tunnel as usize].counters.local_faults += 1;
-        self.note_burst(tunnel, purpose);
-        self.record_sample(tunnel, at, None);
-    }
-
-    fn note_burst(&mut self, tunnel: u32, purpose: Purpose) {
-        if purpose == Purpose::Burst {
-            let burst = &mut self.probers[tunnel as usize].burst;
-            burst.left = burst.left.saturating_sub(1);
-        }
-    }
-
-    fn record_sample(&mut self, tunnel: u32, at: Time, outcome: Option<Outcome>) {
-        if !self.record {
-            return;
-        }
-        let (ok, rtt) = match outcome {
-            Some(Outcome::Success(rtt)) => (Some(true), Some(rtt)),
-            Some(Outcome::Failure) => (Some(false), None),
-            None => (None, None),
-        };
-        let rtt_us = rtt.map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX));
-        let tunnel = self.name(tunnel).to_owned();
-        self.tell(at, Kind::Sample { tunnel, t: at, ok, inconclusive: ok.is_none(), rtt_us });
-    }
-
-    fn warn_if_slow(&mut self, tunnel: u32, at: Time) {
-        let prober = &mut self.probers[tunnel as usize];
-        if prober.became_slow() {
-            let reason = format!(
-                "the round-trip time, {} ms, is above 70 % of the time-out, {} ms: raise timeout",
-                prober.rtt.smoothed().unwrap_or_default().as_millis(),
-                prober.timeout().as_millis(),
-            );
-            let tunnel = prober.settings.name.clone();
-            self.tell(at, Kind::Warning { tunnel, reason });
-        }
     }
 
     fn fault(&mut self, now: Time, tunnel: Option<String>, name: &'static str, reason: &str) {
@@ -594,9 +342,4 @@ impl Engine {
     pub const fn rejects(&self) -> &[u64; Reject::COUNT] {
         &self.rejects
     }
-}
-
-/// A burst probe leaves this long before its outcome would fall out of the short window.
-const fn outbox_slack() -> Duration {
-    Duration::from_millis(20)
 }

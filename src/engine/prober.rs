@@ -9,6 +9,7 @@ use super::rtt::Estimator;
 use super::schedule;
 use super::settings::{ReturnPath, Timeout, Tunnel};
 use super::time::{Time, WallTime};
+use crate::wire::quote::Quote;
 use crate::wire::{Direction, Path, Reject, Reply, Template, payload};
 
 /// What is counted for each tunnel.
@@ -84,6 +85,7 @@ pub(super) struct Prober {
     pub(super) since: WallTime,
     pub(super) last_failure: Option<(WallTime, Failure)>,
     pub(super) last_reject: Option<(WallTime, Reject)>,
+    pub(super) last_hint: Option<(WallTime, Quote)>,
     /// The last answer bore the reflector's mark.
     pub(super) authenticated: bool,
     pub(super) slow: bool,
@@ -110,6 +112,7 @@ impl Prober {
             since,
             last_failure: None,
             last_reject: None,
+            last_hint: None,
             authenticated: false,
             slow: false,
             failures_in_a_row: 0,

@@ -48,6 +48,8 @@ pub struct TunnelView {
     pub last_failure: Option<Dated>,
     /// The last answer that was refused.
     pub last_reject: Option<Dated>,
+    /// The last ICMP error about a probe: a hint, no evidence.
+    pub last_hint: Option<Dated>,
     /// Why it has this state.
     pub reason: String,
 }
@@ -211,8 +213,9 @@ fn view(prober: &mut Prober, now: Time) -> TunnelView {
         },
         rtt: rtt_view(prober),
         counters: prober.counters,
-        last_failure: prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason() }),
-        last_reject: prober.last_reject.map(|(at, reject)| Dated { at, reason: reject.label().to_owned() }),
+        last_failure: last_failure(prober),
+        last_reject: last_reject(prober),
+        last_hint: last_hint(prober),
         reason: reason(prober),
     }
 }
@@ -238,6 +241,18 @@ fn rtt_view(prober: &Prober) -> Option<RttView> {
         p99_us: summary.p99_us,
         jitter_us: micros(prober.rtt.jitter()),
     })
+}
+
+pub(super) fn last_failure(prober: &Prober) -> Option<Dated> {
+    prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason() })
+}
+
+pub(super) fn last_reject(prober: &Prober) -> Option<Dated> {
+    prober.last_reject.map(|(at, reject)| Dated { at, reason: reject.label().to_owned() })
+}
+
+pub(super) fn last_hint(prober: &Prober) -> Option<Dated> {
+    prober.last_hint.map(|(at, quote)| Dated { at, reason: format!("{} says {}", quote.from, quote.says) })
 }
 
 /// Why a tunnel has its state, in one line.

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path as Part, Query, State as Shared};
+use axum::extract::{FromRequestParts, Path as Part, Query, State as Shared};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -21,6 +22,7 @@ use axum::{Extension, Json, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use nix::fcntl::{Flock, FlockArg};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::{UnixListener, UnixStream};
@@ -34,10 +36,15 @@ use crate::engine::{Drain, Engine, Time};
 const CLIENTS: usize = 64;
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long clients may take, once the engine has ended, to hear the rest of their answers.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// Events handed to a follower at once.
 const PIECE: usize = 256;
 /// Bytes of a request's body that are read at most; no request needs any.
 const BODY: usize = 64 << 10;
+
+/// The description of everything that is served here.
+pub const OPENAPI: &str = include_str!("openapi.json");
 
 /// A question to the engine: run by its loop, between two wake-ups.
 pub type Question = Box<dyn FnOnce(&mut Engine, Time) + Send>;
@@ -68,6 +75,12 @@ impl Handle {
         });
         self.questions.send(question).await.ok()?;
         wait.await.ok()
+    }
+
+    /// Waits until the engine's loop has ended.
+    async fn ended(&self) {
+        let mut last_event = self.last_event.clone();
+        while last_event.changed().await.is_ok() {}
     }
 
     /// The next events after `since`, waiting for one if `wait`; with how many were missed.
@@ -157,13 +170,20 @@ struct Peer {
 }
 
 impl Bound {
-    /// Serves clients until the task is ended.
+    /// Serves clients until the engine has ended.
     pub async fn serve(self, handle: Handle) {
-        let router = router(handle);
+        let router = router(handle.clone());
         let clients = Arc::new(Semaphore::new(CLIENTS));
         loop {
-            let Ok(permit) = Arc::clone(&clients).acquire_owned().await else { return };
-            let Ok((stream, _)) = self.listener.accept().await else {
+            let next = async {
+                let permit = Arc::clone(&clients).acquire_owned().await;
+                (permit, self.listener.accept().await)
+            };
+            let (permit, accepted) = tokio::select! {
+                () = handle.ended() => break,
+                next = next => next,
+            };
+            let Ok((stream, _)) = accepted else {
                 // Out of descriptors, say: not to be met by spinning.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -179,6 +199,8 @@ impl Bound {
                 drop(permit);
             });
         }
+        let everyone = u32::try_from(CLIENTS).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(FAREWELL, clients.acquire_many(everyone)).await;
     }
 
     fn may_change(&self, stream: &UnixStream) -> bool {
@@ -213,7 +235,11 @@ fn router(handle: Handle) -> Router {
         .route("/v1/routes/lookup", get(lookup))
         .route("/v1/events", get(events))
         .route("/v1/healthz", get(healthz))
+        .route("/v1/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes another method: GET asks, POST changes")
+        })
         .layer(axum::extract::DefaultBodyLimit::max(BODY))
         .with_state(handle)
 }
@@ -253,6 +279,30 @@ impl IntoResponse for Problem {
     }
 }
 
+/// The name in a path. As axum's own, but that what is wrong with it is told as a [`Problem`].
+struct Named(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let name = Part::from_request_parts(parts, state).await;
+        name.map(|Part(name)| Self(name)).map_err(|wrong| Problem::new(wrong.status(), wrong.body_text()))
+    }
+}
+
+/// What follows the question mark; likewise.
+struct Asked<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query = Query::from_request_parts(parts, state).await;
+        query.map(|Query(query)| Self(query)).map_err(|wrong| Problem::new(wrong.status(), wrong.body_text()))
+    }
+}
+
 type Answer<T> = Result<T, Problem>;
 
 async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
@@ -274,11 +324,11 @@ async fn about<R: Send + 'static>(
     answer.await.ok_or_else(Problem::stopping)?.map_err(|nearest| Problem::unknown(&name, nearest))
 }
 
-async fn tunnel(Shared(handle): Shared<Handle>, Part(name): Part<String>) -> Answer<Response> {
+async fn tunnel(Shared(handle): Shared<Handle>, Named(name): Named) -> Answer<Response> {
     Ok(Json(about(&handle, name, Engine::tunnel).await?).into_response())
 }
 
-async fn explain(Shared(handle): Shared<Handle>, Part(name): Part<String>) -> Answer<Response> {
+async fn explain(Shared(handle): Shared<Handle>, Named(name): Named) -> Answer<Response> {
     Ok(Json(about(&handle, name, Engine::explain).await?).into_response())
 }
 
@@ -292,8 +342,8 @@ struct DrainQuery {
 async fn drain(
     Shared(handle): Shared<Handle>,
     Extension(peer): Extension<Peer>,
-    Part(name): Part<String>,
-    Query(DrainQuery { down }): Query<DrainQuery>,
+    Named(name): Named,
+    Asked(DrainQuery { down }): Asked<DrainQuery>,
 ) -> Answer<Response> {
     set_drain(&handle, peer, name, Some(if down { Drain::Down } else { Drain::Degraded })).await
 }
@@ -301,7 +351,7 @@ async fn drain(
 async fn undrain(
     Shared(handle): Shared<Handle>,
     Extension(peer): Extension<Peer>,
-    Part(name): Part<String>,
+    Named(name): Named,
 ) -> Answer<Response> {
     set_drain(&handle, peer, name, None).await
 }
@@ -330,7 +380,7 @@ struct LookupQuery {
     dst: String,
 }
 
-async fn lookup(Shared(handle): Shared<Handle>, Query(LookupQuery { dst }): Query<LookupQuery>) -> Answer<Json<Value>> {
+async fn lookup(Shared(handle): Shared<Handle>, Asked(LookupQuery { dst }): Asked<LookupQuery>) -> Answer<Json<Value>> {
     let destination: IpAddr =
         dst.parse().map_err(|_| Problem::new(StatusCode::BAD_REQUEST, format!("{dst} is no IP address")))?;
     let views = handle.ask(move |engine, _| engine.lookup(destination)).await.ok_or_else(Problem::stopping)?;
@@ -346,7 +396,7 @@ struct EventsQuery {
     follow: bool,
 }
 
-async fn events(Shared(handle): Shared<Handle>, Query(EventsQuery { since, follow }): Query<EventsQuery>) -> Response {
+async fn events(Shared(handle): Shared<Handle>, Asked(EventsQuery { since, follow }): Asked<EventsQuery>) -> Response {
     // One piece at a time, made when the client has taken the last: a slow one holds up itself.
     let lines = futures_util::stream::unfold((handle, since, false), move |(mut handle, since, over)| async move {
         if over {

@@ -16,7 +16,10 @@ use nix::sched::{CloneFlags, setns, unshare};
 pub fn within<T: Send>(file: Option<&File>, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let Some(file) = file else { return work() };
     let thread = || {
-        setns(file, CloneFlags::CLONE_NEWNET)?;
+        setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("entering it needs CAP_SYS_ADMIN ({error})"))
+        })?;
         work()
     };
     std::thread::scope(|scope| scope.spawn(thread).join())

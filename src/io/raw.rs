@@ -57,7 +57,7 @@ pub struct Opened {
 /// # Errors
 /// Needs `CAP_NET_RAW`.
 pub fn open_receiver(family: Family, protocol: Protocol, pass: Pass) -> io::Result<Opened> {
-    let socket = Socket::new(domain(family), Type::RAW, Some(i32::from(number(family, protocol)).into()))?;
+    let socket = open(family, number(family, protocol).into())?;
     socket.attach_filter(&program(&filter::program(family, protocol, pass)))?;
     socket.set_nonblocking(true)?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
@@ -100,11 +100,16 @@ impl Receiver {
     /// None that a packet could cause.
     pub fn drain(&mut self, clock: &Clock, namespace: u16, inbox: &mut Inbox) -> io::Result<u32> {
         let before = self.dropped;
-        while self.receive(clock, namespace, inbox)? == BATCH {}
+        let outcome = loop {
+            match self.receive(clock, namespace, inbox) {
+                Ok(BATCH) => {}
+                outcome => break outcome,
+            }
+        };
         self.drained = clock.now();
         // Nothing is left, so that the next arrival shall wake us again.
         let _ = self.socket.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-        Ok(self.dropped.wrapping_sub(before))
+        outcome.map(|_| self.dropped.wrapping_sub(before))
     }
 
     fn receive(&mut self, clock: &Clock, namespace: u16, inbox: &mut Inbox) -> io::Result<usize> {
@@ -225,14 +230,14 @@ pub struct Leaving {
 /// # Errors
 /// Needs `CAP_NET_RAW`, a mark `CAP_NET_ADMIN`; the device must exist.
 pub fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
-    let socket = Socket::new(domain(leaving.family), Type::RAW, Some(nix::libc::IPPROTO_RAW.into()))?;
+    let socket = open(leaving.family, nix::libc::IPPROTO_RAW)?;
     socket.attach_filter(&program(&filter::nothing()))?;
     socket.set_nonblocking(true)?;
     if let Some(device) = &leaving.device {
         socket.bind_device(Some(device.as_bytes()))?;
     }
     if leaving.mark != 0 {
-        socket.set_mark(leaving.mark)?;
+        socket.set_mark(leaving.mark).map_err(|error| needs(error, "mark needs CAP_NET_ADMIN"))?;
     }
     if setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
         socket.set_send_buffer_size(SEND_BUFFER)?;
@@ -268,11 +273,23 @@ impl Sender {
     }
 }
 
-fn domain(family: Family) -> Domain {
-    match family {
+fn open(family: Family, protocol: i32) -> io::Result<Socket> {
+    let domain = match family {
         Family::V4 => Domain::IPV4,
         Family::V6 => Domain::IPV6,
+    };
+    let socket = Socket::new(domain, Type::RAW, Some(protocol.into()));
+    socket.map_err(|error| {
+        needs(error, "raw sockets need CAP_NET_RAW: run as root, or with AmbientCapabilities=CAP_NET_RAW")
+    })
+}
+
+/// An error for want of a capability, with its name and the remedy.
+fn needs(error: io::Error, remedy: &str) -> io::Error {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return io::Error::new(error.kind(), format!("{remedy} ({error})"));
     }
+    error
 }
 
 const fn number(family: Family, protocol: Protocol) -> u8 {

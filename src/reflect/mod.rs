@@ -145,8 +145,8 @@ impl Reflector {
         }
         for fault in &faults {
             if self.draw(fault.corrupt.0) {
-                let length = (message.len() - icmp::HEADER).max(1) as u64;
-                let at = icmp::HEADER + usize::try_from(self.number() % length).unwrap_or(0);
+                // Where every prober looks: an answer that is corrupted is an answer refused.
+                let at = icmp::HEADER + usize::try_from(self.number() % payload::MARKED as u64).unwrap_or(0);
                 if let Some(byte) = message.get_mut(at) {
                     *byte ^= 1;
                 }

@@ -23,7 +23,7 @@ pub struct Fault {
     pub delayed: Ratio,
     /// Share of the answers that are sent twice.
     pub duplicate: Ratio,
-    /// Share of the answers in which one bit of the payload is flipped.
+    /// Share of the answers in which one bit of what proves them is flipped.
     pub corrupt: Ratio,
 }
 

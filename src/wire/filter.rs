@@ -7,7 +7,7 @@
 //! the program with "drop".
 
 use super::icmp::Kind;
-use super::{Family, payload};
+use super::{Family, gre, payload};
 
 /// One instruction, as the kernel takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum Protocol {
 pub enum Pass {
     /// Echo replies that bear our magic: what a prober can use.
     Answers,
+    /// Probes as they were sent: echo messages of either type that bear our magic.
+    Probes,
     /// Any echo message: what a reflector answers or routes back.
     Echoes,
 }
@@ -50,31 +52,76 @@ pub fn program(family: Family, protocol: Protocol, pass: Pass) -> Vec<Instructio
         Family::V6 => asm.plain(LDX_IMM, 0),
     }
     match protocol {
-        Protocol::Icmp => echo(&mut asm, family, pass),
-        Protocol::Gre => {
-            gre_header(&mut asm);
-            // X is now the start of the inner packet, M[3] the protocol type.
-            asm.plain(LD_MEM, 3);
-            let v6 = asm.jump_unless_equal(u32::from(Family::V4.ethertype()));
-            asm.plain(LDB_IND, 9);
-            asm.require(JEQ, u32::from(super::ip::ICMP));
-            asm.plain(LDB_IND, 0);
-            asm.plain(AND, 0x0F);
-            asm.plain(LSH, 2);
-            asm.plain(ADD_X, 0);
-            asm.plain(TAX, 0);
-            echo(&mut asm, Family::V4, pass);
-            asm.land(v6);
-            asm.require(JEQ, u32::from(Family::V6.ethertype()));
-            asm.plain(LDB_IND, 6);
-            asm.require(JEQ, u32::from(super::ip::ICMPV6));
-            asm.plain(TXA, 0);
-            asm.plain(ADD, 40);
-            asm.plain(TAX, 0);
-            echo(&mut asm, Family::V6, pass);
+        Protocol::Gre => inside_gre(&mut asm, pass),
+        Protocol::Icmp => {
+            if pass == Pass::Answers {
+                quoted(&mut asm, family);
+            }
+            echo(&mut asm, family, pass);
         }
     }
     asm.finish()
+}
+
+/// With X at the GRE header: passes or drops by the echo message inside.
+fn inside_gre(asm: &mut Assembler, pass: Pass) {
+    gre_header(asm);
+    // X is now the start of the inner packet, M[3] the protocol type.
+    asm.plain(LD_MEM, 3);
+    let v6 = asm.jump_unless_equal(u32::from(Family::V4.ethertype()));
+    asm.plain(LDB_IND, 9);
+    asm.require(JEQ, u32::from(super::ip::ICMP));
+    skip_v4_header(asm);
+    echo(asm, Family::V4, pass);
+    asm.land(v6);
+    asm.require(JEQ, u32::from(Family::V6.ethertype()));
+    asm.plain(LDB_IND, 6);
+    asm.require(JEQ, u32::from(super::ip::ICMPV6));
+    skip(asm, 40);
+    echo(asm, Family::V6, pass);
+}
+
+/// With X at an ICMP header: if it is an error that quotes a GRE packet, passes or drops by the
+/// probe in that packet; anything else goes on behind, X unchanged.
+fn quoted(asm: &mut Assembler, family: Family) {
+    // RFC 792: 3, 11 and 12 are errors, 0 is the answer. RFC 4443 section 2.1: those below 128 are.
+    let highest = match family {
+        Family::V4 => 12,
+        Family::V6 => 127,
+    };
+    asm.plain(LDB_IND, 0);
+    let echo_v6 = asm.jump_if_greater(highest);
+    let echo_v4 = asm.jump_if_equal(0);
+    skip(asm, 8);
+    match family {
+        Family::V4 => {
+            asm.plain(LDB_IND, 9);
+            asm.require(JEQ, u32::from(gre::PROTOCOL));
+            skip_v4_header(asm);
+        }
+        Family::V6 => {
+            asm.plain(LDB_IND, 6);
+            asm.require(JEQ, u32::from(gre::PROTOCOL));
+            skip(asm, 40);
+        }
+    }
+    inside_gre(asm, Pass::Probes);
+    asm.land_true(echo_v6);
+    asm.land_true(echo_v4);
+}
+
+fn skip_v4_header(asm: &mut Assembler) {
+    asm.plain(LDB_IND, 0);
+    asm.plain(AND, 0x0F);
+    asm.plain(LSH, 2);
+    asm.plain(ADD_X, 0);
+    asm.plain(TAX, 0);
+}
+
+fn skip(asm: &mut Assembler, bytes: u32) {
+    asm.plain(TXA, 0);
+    asm.plain(ADD, bytes);
+    asm.plain(TAX, 0);
 }
 
 /// The program of a socket that only sends: nothing passes.
@@ -83,7 +130,7 @@ pub fn nothing() -> Vec<Instruction> {
     vec![Instruction { code: RET, jt: 0, jf: 0, k: 0 }]
 }
 
-/// With X at the GRE header: leaves X at the inner packet and the protocol type in M[3].
+/// With X at the GRE header: leaves X at the inner packet and the protocol type in `M[3]`.
 fn gre_header(asm: &mut Assembler) {
     asm.plain(LDH_IND, 2);
     asm.plain(ST, 3);
@@ -111,18 +158,16 @@ fn echo(asm: &mut Assembler, family: Family, pass: Pass) {
     let reply = u32::from(Kind::Reply.number(family));
     let request = u32::from(Kind::Request.number(family));
     asm.plain(LDB_IND, 0);
-    match pass {
-        Pass::Answers => {
-            asm.require(JEQ, reply);
-            asm.plain(LD_IND, 8);
-            asm.require(JEQ, u32::from_be_bytes(payload::MAGIC));
-        }
-        Pass::Echoes => {
-            let other = asm.jump_unless_equal(reply);
-            asm.plain(RET, u32::MAX);
-            asm.land(other);
-            asm.require(JEQ, request);
-        }
+    if pass == Pass::Answers {
+        asm.require(JEQ, reply);
+    } else {
+        let is_reply = asm.jump_if_equal(reply);
+        asm.require(JEQ, request);
+        asm.land_true(is_reply);
+    }
+    if pass != Pass::Echoes {
+        asm.plain(LD_IND, 8);
+        asm.require(JEQ, u32::from_be_bytes(payload::MAGIC));
     }
     asm.plain(RET, u32::MAX);
 }
@@ -142,6 +187,7 @@ const RSH: u16 = 0x74;
 const TAX: u16 = 0x07;
 const TXA: u16 = 0x87;
 const JEQ: u16 = 0x15;
+const JGT: u16 = 0x25;
 const JSET: u16 = 0x45;
 const RET: u16 = 0x06;
 
@@ -168,6 +214,22 @@ impl Assembler {
         self.plain(code, k);
     }
 
+    /// A forward jump taken if A equals `k`; [`Self::land_true`] says where to.
+    fn jump_if_equal(&mut self, k: u32) -> usize {
+        self.plain(JEQ, k);
+        self.code.len() - 1
+    }
+
+    /// A forward jump taken if A is greater than `k`; [`Self::land_true`] says where to.
+    fn jump_if_greater(&mut self, k: u32) -> usize {
+        self.plain(JGT, k);
+        self.code.len() - 1
+    }
+
+    fn land_true(&mut self, jump: usize) {
+        self.code[jump].jt = distance(jump, self.code.len());
+    }
+
     /// A forward jump taken unless A equals `k`; [`Self::land`] says where to.
     fn jump_unless_equal(&mut self, k: u32) -> usize {
         self.plain(JEQ, k);
@@ -190,7 +252,7 @@ impl Assembler {
     }
 }
 
-/// Programs here have under 60 instructions, so a distance always fits.
+/// Programs here have under 128 instructions, so a distance always fits.
 fn distance(from: usize, to: usize) -> u8 {
     u8::try_from(to - from - 1).unwrap_or(u8::MAX)
 }

@@ -14,6 +14,7 @@
 //! | [`gre`] | RFC 2784 and 2890 headers |
 //! | [`payload`] | what makes a probe prove itself |
 //! | [`probe`] | the onion: all of these, built and parsed |
+//! | [`quote`] | ICMP errors that quote a probe: hints, never evidence |
 //! | [`filter`] | the kernel filter that passes only what can be an answer |
 //!
 //! May import: etherparse, pnet (building only: its GRE accessors panic on hostile input),
@@ -27,6 +28,7 @@ pub mod icmp;
 pub mod ip;
 pub mod payload;
 pub mod probe;
+pub mod quote;
 pub mod reject;
 
 pub use ends::{Ends, Family};

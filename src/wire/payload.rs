@@ -35,7 +35,9 @@ pub const MAGIC: [u8; 4] = *b"adit";
 pub const VERSION: u8 = 1;
 
 const TAGGED: usize = 40;
-const MARKED: usize = 56;
+/// The bytes before the mark: what the tag proves, and the tag. Who shares no key with the far end
+/// does not look at the mark.
+pub const MARKED: usize = 56;
 
 /// A key of 128 bits. Without `Debug`, so that it cannot end up in a log.
 #[derive(Clone)]

@@ -291,7 +291,11 @@ pub struct Unpacked<'a> {
 /// # Errors
 /// The first thing that is wrong.
 pub fn unpack(arrived: Arrived<'_>) -> Result<Unpacked<'_>, Reject> {
-    let outer = arrived.packet()?;
+    peel(arrived.packet()?)
+}
+
+/// Peels a packet whose outermost header has been read.
+pub(super) fn peel(outer: ip::Packet<'_>) -> Result<Unpacked<'_>, Reject> {
     let outer_ends = Ends::new(outer.destination, outer.source).ok_or(Reject::OuterMalformed)?;
     let (path, packet, inner) = match (outer.protocol, outer_ends.family()) {
         (gre::PROTOCOL, _) => {

@@ -117,6 +117,7 @@ impl Lab {
         self.router("echo 0 > /proc/sys/net/ipv4/conf/all/send_redirects")
     }
 
+    #[expect(clippy::expect_used, reason = "a prober that has gone ends the test")]
     fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Engine, adit::engine::Time) -> R + Send + 'static,
@@ -128,6 +129,7 @@ impl Lab {
         self.ask(Engine::tunnels)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "real packets take real time")]
     fn until(&self, limit: Duration, what: &str, holds: impl Fn(&TunnelView) -> bool) -> Result<(), Failed> {
         let begin = Instant::now();
         loop {
@@ -154,6 +156,15 @@ impl Lab {
             view.counters,
             view.last_reject
         )
+    }
+
+    pub(crate) fn some_hint(&self, words: &str, limit: Duration) -> Result<(), Failed> {
+        let hinted = |view: &TunnelView| view.last_hint.as_ref().is_some_and(|hint| hint.reason.contains(words));
+        let found = std::cell::Cell::new(false);
+        self.until(limit, "hinted at", |view| {
+            found.set(found.get() || hinted(view));
+            found.get()
+        })
     }
 
     pub(crate) fn all_become(&self, state: State, limit: Duration) -> Result<(), Failed> {
@@ -218,7 +229,8 @@ fn start(near: &File, plan: Plan) -> io::Result<Started> {
                 .run(async {
                     let _ = stopped.await;
                 })
-                .await
+                .await;
+            Ok(())
         })
     });
     match wait.recv() {

@@ -2,8 +2,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | [`stage`] | namespaces, cable, far end, tunnels |
-//! | [`screen`] | what a person, or a script, sees of it |
+//! | `stage` | namespaces, cable, far end, tunnels |
+//! | `screen` | what a person, or a script, sees of it |
 //! | here | the play: break, fail over, heal, fail back, and what must be seen |
 
 mod screen;
@@ -14,7 +14,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::args;
-use super::run::not_started;
 use super::{Exit, Failure, Outcome};
 use crate::daemon::Daemon;
 use crate::engine::event::{Event, Kind};
@@ -38,7 +37,7 @@ pub(super) fn run(args: args::Demo) -> Outcome {
         let mut screen = Screen::new(&args);
         screen.opening(pace.window)?;
         let FarEnd { faults, thread: far_end } = stage.start_far_end()?;
-        let (daemon, handle, _) = Daemon::start(stage.plan()).map_err(not_started)?;
+        let (daemon, handle, _) = Daemon::start(stage.plan())?;
         let (stop, stopped) = oneshot::channel::<()>();
         let prober = tokio::spawn(daemon.run(async {
             // An error means that the sender has gone, which is as good as its word.
@@ -47,7 +46,7 @@ pub(super) fn run(args: args::Demo) -> Outcome {
         let mut play = Play { handle, faults, screen, clock: Clock::start(), since: 0, seen: Vec::new(), phase: 0 };
         let result = play.perform(pace).await;
         drop(stop);
-        prober.await.map_err(std::io::Error::other)??;
+        prober.await.map_err(std::io::Error::other)?;
         drop(play.faults);
         far_end.join().map_err(|_| Failure::new(Exit::System, "the far end panicked"))??;
         play.screen.closing(&result?)
@@ -185,7 +184,8 @@ impl Play {
             let (_, events) = news.ok_or_else(gone)?;
             for event in events {
                 self.since = event.id;
-                self.screen.event(&event)?;
+                let first = self.seen.first().map_or(event.at, |first| first.at);
+                self.screen.event(&event, Duration::from_nanos(event.at.0.saturating_sub(first.0)))?;
                 self.seen.push(event);
             }
         }

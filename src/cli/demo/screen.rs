@@ -70,12 +70,13 @@ impl Screen {
         }
     }
 
-    pub(super) fn event(&mut self, event: &Event) -> Result<(), Failure> {
+    /// Shows an event that happened so long after the first one.
+    pub(super) fn event(&mut self, event: &Event, since: Duration) -> Result<(), Failure> {
         match self.manner {
             Manner::Json => self.line(&serde_json::to_string(event).map_err(io::Error::other)?),
             Manner::Live | Manner::Plain => {
                 let event = serde_json::to_value(event).map_err(io::Error::other)?;
-                self.line(&events::sentence(&event, self.coloured))
+                self.line(&format!("{:>7.3} s  {}", since.as_secs_f64(), events::what(&event, self.coloured)))
             }
         }
     }

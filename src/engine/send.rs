@@ -1,0 +1,112 @@
+//! From a probe that is due, or wanted at once, to bytes that leave.
+
+use std::time::Duration;
+
+use super::inflight::{Purpose, Standing};
+use super::outbox::Item;
+use super::prober::Burst;
+use super::{Engine, Failure, Time, Transmit, Unsent, schedule};
+use crate::wire::{Stamp, payload::Fields};
+
+/// A burst probe leaves this long before its outcome would fall out of the short window.
+const SLACK: Duration = Duration::from_millis(20);
+
+impl Engine {
+    pub(super) fn retry_early(&mut self, tunnel: u32, now: Time) {
+        let prober = &self.probers[tunnel as usize];
+        let late = prober
+            .in_flight
+            .waiting()
+            .find(|(_, probe)| prober.early(probe, self.stall_end).is_some_and(|at| at <= now));
+        if let Some((sequence, probe)) = late {
+            let sent = probe.sent;
+            self.probers[tunnel as usize].in_flight.set_retried(sequence);
+            self.start_burst(tunnel, sent, true);
+        }
+    }
+
+    pub(super) fn queue_due(&mut self, tunnel: u32, now: Time) {
+        let prober = &mut self.probers[tunnel as usize];
+        if now < prober.next_due {
+            return;
+        }
+        let interval = prober.settings.check.interval;
+        let next = prober.next_due
+            + schedule::jittered(interval, schedule::mix(u64::from(tunnel), prober.next_due.as_nanos()));
+        prober.next_due = schedule::resumed(next, interval, now);
+        let first = !std::mem::replace(&mut prober.started, true);
+        if !std::mem::replace(&mut prober.queued, true) {
+            self.outbox.push(Item { tunnel, purpose: Purpose::Regular, not_after: now });
+        }
+        if first {
+            self.start_burst(tunnel, now, false);
+        }
+    }
+
+    /// Queues two confirming probes. `origin` is when the probe was sent that they confirm: the
+    /// outcomes of all three must fall into the short window.
+    pub(super) fn start_burst(&mut self, tunnel: u32, origin: Time, confirms_failure: bool) {
+        let prober = &mut self.probers[tunnel as usize];
+        prober.burst = Burst { left: 2, confirms_failure, answered: false };
+        let not_after = origin + prober.settings.check.rules.down_window - SLACK;
+        for _ in 0..2 {
+            self.outbox.push(Item { tunnel, purpose: Purpose::Burst, not_after });
+        }
+    }
+
+    /// Writes the next probe into `buffer`, if one may leave now.
+    pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        loop {
+            let Item { tunnel, purpose, .. } = self.outbox.pop(now)?;
+            let prober = &mut self.probers[tunnel as usize];
+            match purpose {
+                Purpose::Regular => prober.queued = false,
+                Purpose::Burst if prober.burst.confirms_failure && prober.burst.answered => {
+                    prober.burst.left = prober.burst.left.saturating_sub(1);
+                    continue;
+                }
+                Purpose::Burst => {}
+            }
+            let sequence = prober.in_flight.send(now, prober.timeout(), purpose);
+            let [.., high, low] = schedule::mix(sequence, u64::from(tunnel)).to_be_bytes();
+            let stamp = Stamp {
+                fields: Fields { tunnel, sequence, sent: now.as_nanos() },
+                identifier: prober.identifier(tunnel, self.secret.epoch),
+                ip_id: u16::from_be_bytes([high, low]),
+            };
+            let length = prober.template.emit(&stamp, &self.secret, buffer)?;
+            prober.counters.sent += 1;
+            let transmit = Transmit {
+                tunnel,
+                sequence,
+                egress: prober.settings.egress,
+                destination: prober.template.destination(),
+                length,
+            };
+            self.rearm(tunnel);
+            return Some(transmit);
+        }
+    }
+
+    /// Takes a probe that [`Self::poll_transmit`] gave out and the kernel did not take.
+    pub fn handle_unsent(&mut self, now: Time, tunnel: u32, sequence: u64, unsent: Unsent) {
+        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
+        prober.counters.sent = prober.counters.sent.saturating_sub(1);
+        match unsent {
+            Unsent::LocalFault(error) => {
+                let Some(probe) = prober.in_flight.settle(sequence, Standing::Inconclusive) else { return };
+                prober.counters.local_faults += 1;
+                let not_after = probe.sent + prober.settings.check.rules.down_window;
+                prober.queued |= probe.purpose == Purpose::Regular;
+                self.outbox.delay(now, Item { tunnel, purpose: probe.purpose, not_after });
+                let name = self.probers[tunnel as usize].settings.name.clone();
+                self.fault(now, Some(name), "send", error);
+            }
+            Unsent::Refused(error) => {
+                let Some(probe) = prober.in_flight.settle(sequence, Standing::Lost) else { return };
+                self.sample(tunnel, now, probe.purpose, probe.retried, Err(Failure::Refused(error)));
+            }
+        }
+        self.rearm(tunnel);
+    }
+}

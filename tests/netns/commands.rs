@@ -1,0 +1,616 @@
+//! The built program, end to end: a daemon in the near namespace, far ends in the other, and the
+//! commands that a person types.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use adit::io::netns;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::kit::{Pair, eventually, holds_within, ms};
+use crate::{Case, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case("commands::a_day_of_a_daemon", a_day_of_a_daemon),
+        case("commands::a_follower_hears_of_a_cut_and_of_the_end", a_follower_hears_of_a_cut_and_of_the_end),
+        case("commands::drains_move_traffic_and_no_state", drains_move_traffic_and_no_state),
+        case("commands::a_second_daemon_refuses_to_start", a_second_daemon_refuses_to_start),
+        case("commands::signals_end_it_and_remove_the_socket", signals_end_it_and_remove_the_socket),
+        case("commands::a_stale_socket_is_replaced", a_stale_socket_is_replaced),
+        case("commands::a_stopped_daemon_judges_nobody", a_stopped_daemon_judges_nobody),
+        case("commands::a_recording_replays_as_it_happened", a_recording_replays_as_it_happened),
+        case("commands::http_over_the_socket", http_over_the_socket),
+        case("commands::status_has_every_field_of_the_interface", status_has_every_field_of_the_interface),
+        case("commands::five_hundred_tunnels_take_no_more_sockets", five_hundred_tunnels_take_no_more_sockets),
+        case("commands::another_user_may_look_but_not_touch", another_user_may_look_but_not_touch).with_two_users(),
+    ]
+}
+
+const ADIT: &str = env!("CARGO_BIN_EXE_adit");
+
+/// A child that does not outlive its trial.
+struct Running {
+    child: Child,
+}
+
+impl Running {
+    fn start(namespace: &File, command: &mut Command) -> Self {
+        // A child is born into the namespace of the thread that makes it.
+        Self { child: netns::within(Some(namespace), || command.spawn()).unwrap() }
+    }
+
+    fn send(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    fn end(mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the end of a child", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A place for one daemon: two namespaces, its files, its socket.
+struct Site {
+    pair: Pair,
+    folder: tempfile::TempDir,
+}
+
+const TUNNELS: [&str; 2] = ["ams-1", "fra-1"];
+
+impl Site {
+    /// Two tunnels, the second as a backup of the first.
+    fn new() -> Self {
+        let site = Self { pair: Pair::new(), folder: tempfile::tempdir().unwrap() };
+        site.write("adit.conf", &site.configuration());
+        for (at, name) in TUNNELS.iter().enumerate() {
+            site.write(
+                &format!("{name}.far"),
+                &format!(
+                    "[[tunnel]]\nname = \"{name}\"\nencapsulation = \"gre\"\nlocal_endpoint = \"192.0.2.1{}\"\n\
+                     remote_endpoint = \"192.0.2.1\"\ninterface_address = \"10.100.0.{}/31\"\n",
+                    at + 1,
+                    2 * at + 9
+                ),
+            );
+        }
+        site
+    }
+
+    fn configuration(&self) -> String {
+        let tunnel = |at: usize, name: &&str| {
+            format!(
+                "[[tunnel]]\nname = \"{name}\"\nencapsulation = \"gre\"\nlocal_endpoint = \"192.0.2.1\"\n\
+                 remote_endpoint = \"192.0.2.1{}\"\ninterface_address = \"10.100.0.{}/31\"\n\
+                 [[route]]\nprefix = \"10.20.0.0/16\"\ntunnel = \"{name}\"\npriority = {}\n",
+                at + 1,
+                2 * at + 8,
+                100 * (at + 1)
+            )
+        };
+        let tunnels: String = TUNNELS.iter().enumerate().map(|(at, name)| tunnel(at, name)).collect();
+        format!(
+            "[daemon]\nsocket = \"adit.sock\"\nrecord = \"record.jsonl\"\n\
+             [defaults.health_check]\ninterval = \"100ms\"\ntimeout = \"400ms\"\ndown_window = \"900ms\"\n\
+             [defaults.health_check.rules]\ndegraded_window = \"4s\"\nrecovery_samples = 10\n{tunnels}"
+        )
+    }
+
+    /// Tunnels that wait long for an answer: for trials in which none may be called sick.
+    fn make_patient(&self) {
+        let text = self.configuration().replace("\"400ms\"", "\"5s\"").replace("\"900ms\"", "\"12s\"");
+        self.write("adit.conf", &text.replace("degraded_window = \"4s\"\n", ""));
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    fn command(&self, name: &str, config: &str) -> Command {
+        let mut command = Command::new(ADIT);
+        let log = File::create(self.path(&format!("{config}.log"))).unwrap();
+        command.arg(name).arg("--config").arg(self.path(config)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
+    }
+
+    /// Starts the daemon, and waits until it answers.
+    fn daemon(&self) -> Running {
+        let mut daemon = Running::start(&self.pair.near, &mut self.command("run", "adit.conf"));
+        let answers = holds_within(crate::kit::PATIENCE, &mut || {
+            assert!(daemon.child.try_wait().unwrap().is_none(), "it ended: {}", self.read("adit.conf.log"));
+            self.adit(&["status"]).status.success()
+        });
+        assert!(answers, "{}", self.read("adit.conf.log"));
+        daemon
+    }
+
+    /// Starts the far end of a tunnel.
+    fn far(&self, name: &str) -> Running {
+        Running::start(&self.pair.far, &mut self.command("reflect", &format!("{name}.far")))
+    }
+
+    /// A daemon and far ends with every tunnel healthy.
+    fn healthy(&self) -> (Running, [Running; 2]) {
+        let far = TUNNELS.map(|name| self.far(name));
+        let daemon = self.daemon();
+        TUNNELS.iter().for_each(|name| self.await_state(name, "healthy"));
+        (daemon, far)
+    }
+
+    /// Asks the daemon, as a person does.
+    fn adit(&self, arguments: &[&str]) -> Output {
+        Command::new(ADIT).arg("--socket").arg(self.path("adit.sock")).args(arguments).output().unwrap()
+    }
+
+    /// What it answers, which must be good.
+    fn say(&self, arguments: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.adit(arguments);
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert!(status.success(), "adit {}: {status}: {stderr}", arguments.join(" "));
+        assert_eq!(stderr, "", "adit {}", arguments.join(" "));
+        String::from_utf8(stdout).unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.say(arguments)).unwrap()
+    }
+
+    fn state(&self, name: &str) -> String {
+        let Output { stdout, .. } = self.adit(&["status", name, "--json"]);
+        let view: Value = serde_json::from_slice(&stdout).unwrap_or_default();
+        view["state"].as_str().unwrap_or("no answer").to_owned()
+    }
+
+    fn await_state(&self, name: &str, state: &str) {
+        let mut last = String::new();
+        let found = holds_within(crate::kit::PATIENCE, &mut || {
+            last = self.state(name);
+            last == state
+        });
+        assert!(found, "{name} is {last}, not {state}: {}", self.read("adit.conf.log"));
+    }
+
+    /// The transitions that the daemon tells of.
+    fn transitions(&self) -> Vec<Value> {
+        let lines = self.say(&["events", "--json"]);
+        let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["kind"] == "transition").collect()
+    }
+
+    /// One request over the socket, as `curl --unix-socket` makes it: status, headers, body.
+    fn http(&self, method: &str, path: &str) -> (u16, String, String) {
+        let mut stream = UnixStream::connect(self.path("adit.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "{method} {path} HTTP/1.1\r\nhost: adit\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_lowercase(), body.to_owned())
+    }
+}
+
+fn a_day_of_a_daemon() {
+    let site = Site::new();
+    let (_daemon, [ams, _fra]) = site.healthy();
+
+    let table = site.say(&["status"]);
+    assert_eq!(table.lines().count(), 3, "{table}");
+    for name in TUNNELS {
+        let line = table.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.contains("healthy") && line.contains(" ms"), "{line}");
+        assert_eq!(site.adit(&["status", name]).status.code(), Some(0));
+    }
+    let explained = site.say(&["explain", "ams-1"]);
+    assert!(explained.starts_with("ams-1 is healthy since "), "{explained}");
+    for word in ["because", "samples", "penalty", "becomes  degraded (rule 3)", "becomes  down (rule 1)"] {
+        assert!(explained.contains(word), "{word}: {explained}");
+    }
+    assert!(site.json(&["explain", "ams-1", "--json"])["samples"].is_array());
+    let routes = site.say(&["routes"]);
+    assert_eq!(routes.lines().filter(|line| line.contains("10.20.0.0/16")).count(), 2, "{routes}");
+    assert!(line_of(&routes, "ams-1").ends_with("<- here"), "{routes}");
+    assert!(site.say(&["routes", "get", "10.20.30.40"]).contains("ams-1"));
+    let nowhere = site.adit(&["routes", "get", "192.0.2.200"]);
+    assert_eq!((nowhere.status.code(), &*nowhere.stdout), (Some(1), &b"no route holds 192.0.2.200\n"[..]));
+    let events = site.say(&["events"]);
+    assert!(events.contains("started with 2 tunnels") && events.contains("ams-1: unknown -> healthy"), "{events}");
+
+    drop(ams);
+    site.await_state("ams-1", "down");
+    let sick = site.adit(&["status", "ams-1"]);
+    let text = String::from_utf8(sick.stdout).unwrap();
+    assert_eq!(sick.status.code(), Some(1), "bad news");
+    assert!(text.contains("down since") && text.contains("1 000 000") && text.contains("timeout"), "{text}");
+    assert_eq!(site.adit(&["status"]).status.code(), Some(0), "a table is no verdict");
+    assert!(line_of(&site.say(&["routes"]), "fra-1").ends_with("<- here"));
+    let routes = site.json(&["routes", "get", "10.20.30.40", "--json"]);
+    let chosen: Vec<_> =
+        routes["routes"].as_array().unwrap().iter().filter(|route| route["selected"] == true).collect();
+    assert_eq!((chosen.len(), &chosen[0]["tunnel"]), (1, &"fra-1".into()));
+    assert_eq!(chosen[0]["effective_priority"], 200);
+    assert!(site.say(&["events"]).contains("10.20.0.0/16: traffic moves from ams-1 to fra-1"));
+
+    let _ams = site.far("ams-1");
+    site.await_state("ams-1", "healthy");
+    assert!(line_of(&site.say(&["routes"]), "ams-1").ends_with("<- here"));
+    let to: Vec<_> =
+        site.transitions().iter().filter(|event| event["tunnel"] == "ams-1").map(|event| event["to"].clone()).collect();
+    assert_eq!(to[0], "healthy");
+    assert_eq!(*to.last().unwrap(), "healthy");
+    assert!(to.contains(&"down".into()) && to.contains(&"degraded".into()), "{to:?}");
+
+    for arguments in [&["status", "ams-2"][..], &["explain", "ams-2"], &["drain", "ams-2"], &["undrain", "ams-2"]] {
+        let unknown = site.adit(arguments);
+        let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+        assert_eq!(unknown.status.code(), Some(2), "{said}");
+        assert!(said.contains("ams-2") && said.contains("did you mean ams-1?"), "{said}");
+    }
+    let all = [&["status"][..], &["status", "ams-1"], &["explain", "ams-1"], &["routes"], &["events"]];
+    for arguments in all {
+        let plain = site.adit(arguments).stdout;
+        assert!(!plain.contains(&0x1B), "no colours but on a terminal: adit {}", arguments.join(" "));
+    }
+}
+
+fn line_of<'a>(table: &'a str, word: &str) -> &'a str {
+    table.lines().find(|line| line.split_whitespace().any(|part| part == word)).unwrap_or("")
+}
+
+fn a_follower_hears_of_a_cut_and_of_the_end() {
+    let site = Site::new();
+    let (daemon, [ams, _fra]) = site.healthy();
+    let last = site.transitions().last().unwrap()["id"].to_string();
+    let mut command = Command::new(ADIT);
+    command.arg("--socket").arg(site.path("adit.sock")).args(["events", "--follow", "--json", "--since", &last]);
+    let mut follower = Running::start(&site.pair.near, command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut lines = BufReader::new(follower.child.stdout.take().unwrap()).lines();
+    let mut next = |kind: &str| loop {
+        // Read on a pipe that ends with the follower, which ends with the trial.
+        let line = lines.next().unwrap_or_else(|| panic!("the follower ended before a {kind}")).unwrap();
+        let event: Value = serde_json::from_str(&line).unwrap();
+        if event["kind"] == kind {
+            return event;
+        }
+    };
+
+    drop(ams);
+    let mut event = next("transition");
+    while event["to"] != "down" {
+        event = next("transition");
+    }
+    assert_eq!((&event["tunnel"], &event["penalty"]), (&"ams-1".into(), &1_000_000.into()));
+    daemon.send(Signal::SIGTERM);
+    next("stop");
+    assert!(daemon.end().success());
+    assert_eq!(follower.end().code(), Some(0), "it has followed to the end");
+}
+
+fn drains_move_traffic_and_no_state() {
+    let site = Site::new();
+    site.make_patient();
+    let (_daemon, _far) = site.healthy();
+    let carrier = || site.json(&["routes", "get", "10.20.1.1", "--json"])["routes"].clone();
+    let carries = |name: &str| {
+        carrier().as_array().unwrap().iter().any(|route| route["tunnel"] == name && route["selected"] == true)
+    };
+    assert!(carries("ams-1"));
+    assert_eq!(site.say(&["drain", "ams-1"]), "ams-1: drained; measured healthy; penalty 500 000\n");
+    assert!(carries("fra-1"));
+    assert!(line_of(&site.say(&["status"]), "ams-1").contains("healthy, drained"));
+    assert_eq!(site.adit(&["status", "ams-1"]).status.code(), Some(0), "drained is not sick");
+    assert_eq!(site.say(&["drain", "ams-1", "--down"]), "ams-1: drained; measured healthy; penalty 1 000 000\n");
+    assert_eq!(site.say(&["drain", "fra-1", "--down"]), "fra-1: drained; measured healthy; penalty 1 000 000\n");
+    assert!(carries("ams-1"), "drains reorder, they take nothing away");
+    for name in TUNNELS {
+        assert_eq!(site.say(&["undrain", name]), format!("{name}: not drained; measured healthy; penalty 0\n"));
+    }
+    assert!(carries("ams-1"));
+    let states: Vec<_> = site.transitions().into_iter().map(|event| event["to"].clone()).collect();
+    assert_eq!(states, ["healthy", "healthy"]);
+    let told = site.say(&["events"]);
+    assert!(told.contains("ams-1: drained") && told.contains("ams-1: no longer drained"), "{told}");
+}
+
+fn a_second_daemon_refuses_to_start() {
+    let site = Site::new();
+    let _first = site.daemon();
+    let second = netns::within(Some(&site.pair.near), || {
+        Command::new(ADIT).arg("run").arg("--config").arg(site.path("adit.conf")).output()
+    });
+    let Output { status, stderr, .. } = second.unwrap();
+    let said = String::from_utf8_lossy(&stderr).into_owned();
+    assert!(!status.success());
+    assert!(said.contains("another adit already serves") && said.contains("adit.sock"), "{said}");
+    assert!(site.adit(&["status"]).status.success(), "the first goes on");
+}
+
+fn signals_end_it_and_remove_the_socket() {
+    let site = Site::new();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let daemon = site.daemon();
+        daemon.send(Signal::SIGHUP);
+        eventually("a word about SIGHUP", || site.read("adit.conf.log").contains("SIGHUP"));
+        assert!(site.adit(&["status"]).status.success(), "SIGHUP does not end it");
+        daemon.send(signal);
+        assert_eq!(daemon.end().code(), Some(0), "{signal}: {}", site.read("adit.conf.log"));
+        assert!(!site.path("adit.sock").exists(), "{signal}");
+        let gone = site.adit(&["status"]);
+        assert_eq!(gone.status.code(), Some(69));
+        assert!(String::from_utf8_lossy(&gone.stderr).contains("start one with adit run"));
+    }
+    let told = site.read("record.jsonl");
+    for kind in ["start", "stop"] {
+        let count = told.lines().filter(|line| line.contains(&format!("\"kind\":\"{kind}\""))).count();
+        assert_eq!(count, 2, "{kind}");
+    }
+}
+
+fn a_stale_socket_is_replaced() {
+    let site = Site::new();
+    let first = site.daemon();
+    first.send(Signal::SIGKILL);
+    first.end();
+    assert!(site.path("adit.sock").exists(), "nobody was there to remove it");
+    assert_eq!(site.adit(&["status"]).status.code(), Some(69));
+    let _second = site.daemon();
+}
+
+fn a_stopped_daemon_judges_nobody() {
+    let site = Site::new();
+    let (daemon, _far) = site.healthy();
+    let before = site.json(&["status", "ams-1", "--json"])["counters"].clone();
+    daemon.send(Signal::SIGSTOP);
+    // Longer than the time-out and the short window together.
+    std::thread::sleep(ms(2_000));
+    daemon.send(Signal::SIGCONT);
+    let sent = before["sent"].as_u64().unwrap();
+    eventually("more probes", || {
+        site.json(&["status", "ams-1", "--json"])["counters"]["sent"].as_u64() > Some(sent + 20)
+    });
+    let after = site.json(&["status", "ams-1", "--json"])["counters"].clone();
+    assert_eq!((&after["lost"], &after["late"]), (&before["lost"], &before["late"]), "{after}");
+    assert!(site.say(&["events"]).contains("local fault (stall)"));
+    assert_eq!(site.transitions().len(), 2);
+}
+
+fn a_recording_replays_as_it_happened() {
+    let site = Site::new();
+    let (daemon, [ams, fra]) = site.healthy();
+    drop(ams);
+    site.await_state("ams-1", "down");
+    let _ams = site.far("ams-1");
+    drop(fra);
+    site.await_state("fra-1", "down");
+    site.await_state("ams-1", "healthy");
+    // Whatever may happen from here on is in neither.
+    daemon.send(Signal::SIGSTOP);
+    let recorded = site.read("record.jsonl");
+    daemon.send(Signal::SIGCONT);
+    let whole = recorded.rfind('\n').map_or("", |end| &recorded[..=end]);
+    site.write("until-now.jsonl", whole);
+
+    let facts = |event: &Value| ["tunnel", "from", "to", "rule", "penalty"].map(|field| event[field].clone());
+    let last: Value = serde_json::from_str(whole.lines().last().unwrap()).unwrap();
+    let told: Vec<_> = site
+        .transitions()
+        .into_iter()
+        .filter(|event| event["id"].as_u64() <= last["id"].as_u64())
+        .map(|event| facts(&event))
+        .collect();
+    assert!(told.len() >= 7, "{told:#?}");
+    let file = site.path("until-now.jsonl");
+    let config = site.path("adit.conf");
+    let replay = |file: &str| {
+        let lines = site.say(&["replay", "--json", "--config", config.to_str().unwrap(), file]);
+        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>()
+    };
+    let replayed = replay(file.to_str().unwrap());
+    assert_eq!(replayed.iter().map(facts).collect::<Vec<_>>(), told);
+    let times: Vec<_> = replayed.iter().map(|line| line["t"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+
+    // What `adit events --json` prints can be replayed as it is, too.
+    let printed = site.say(&["events", "--json"]);
+    site.write("printed.jsonl", &printed);
+    let printed = replay(site.path("printed.jsonl").to_str().unwrap());
+    assert_eq!(printed[..replayed.len()], replayed);
+}
+
+fn http_over_the_socket() {
+    let site = Site::new();
+    let (_daemon, _far) = site.healthy();
+    let json = |path: &str| {
+        let (status, head, body) = site.http("GET", path);
+        assert_eq!(status, 200, "{path}: {body}");
+        assert!(head.contains("content-type: application/json"), "{path}: {head}");
+        serde_json::from_str::<Value>(&body).unwrap()
+    };
+    assert_eq!(json("/v1/tunnels")["tunnels"].as_array().unwrap().len(), 2);
+    assert_eq!(json("/v1/tunnels/fra-1")["name"], "fra-1");
+    assert_eq!(json("/v1/tunnels/fra-1/explain")["name"], "fra-1");
+    assert_eq!(json("/v1/routes")["routes"].as_array().unwrap().len(), 2);
+    assert_eq!(json("/v1/routes/lookup?dst=10.20.255.255")["routes"][0]["prefix"], "10.20.0.0/16");
+    let health = json("/v1/healthz");
+    assert_eq!((&health["status"], &health["tunnels"]["healthy"]), (&"ok".into(), &2.into()), "{health}");
+
+    let (status, head, body) = site.http("GET", "/v1/events?since=0");
+    assert!(status == 200 && head.contains("application/jsonl"), "{head}");
+    let first = body.lines().find(|line| line.starts_with('{')).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(first).unwrap()["id"], 1);
+
+    let problems = [
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/v1/tunnels/nothing", 404),
+        ("GET", "/v1/tunnels/ams-3/explain", 404),
+        ("POST", "/v1/tunnels/nothing/drain", 404),
+        ("GET", "/v1/routes/lookup?dst=nothing", 400),
+        ("GET", "/v1/routes/lookup", 400),
+        ("GET", "/v1/events?since=-1", 400),
+        ("POST", "/v1/tunnels/ams-1/drain?up=true", 400),
+        ("POST", "/v1/tunnels", 405),
+        ("GET", "/v1/tunnels/ams-1/drain", 405),
+    ];
+    for (method, path, expected) in problems {
+        let (status, head, body) = site.http(method, path);
+        assert_eq!(status, expected, "{method} {path}: {body}");
+        assert!(head.contains("content-type: application/problem+json"), "{method} {path}: {head}\n{body}");
+        let problem: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(problem["status"], expected, "{problem}");
+        assert!(problem["title"].is_string() && problem["detail"].is_string(), "{problem}");
+    }
+    let (_, _, body) = site.http("GET", "/v1/tunnels/ams-2");
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["nearest"], "ams-1");
+
+    // One who says nothing, and one who asks nonsense, are no trouble.
+    let _silent: Vec<_> = (0..70).map(|_| UnixStream::connect(site.path("adit.sock")).unwrap()).collect();
+    let mut garbage = UnixStream::connect(site.path("adit.sock")).unwrap();
+    let _ = garbage.write_all(&[0xFF; 4_096]);
+    eventually("an answer behind seventy silent clients", || site.adit(&["status"]).status.success());
+    assert_eq!(site.transitions().len(), 2);
+}
+
+fn status_has_every_field_of_the_interface() {
+    let site = Site::new();
+    let (_daemon, [ams, _fra]) = site.healthy();
+    drop(ams);
+    site.await_state("ams-1", "down");
+    let view: Value = serde_json::from_slice(&site.adit(&["status", "ams-1", "--json"]).stdout).unwrap();
+    let all = site.json(&["status", "--json"]);
+    assert_eq!(all["tunnels"].as_array().unwrap().len(), 2);
+    for view in [&view, &all["tunnels"][0]] {
+        let is = |pointer: &str, good: fn(&Value) -> bool| {
+            let value = view.pointer(pointer).unwrap_or_else(|| panic!("{pointer} is missing: {view:#}"));
+            assert!(good(value), "{pointer} is {value}");
+        };
+        let texts =
+            ["/name", "/encapsulation", "/state", "/since", "/last_failure/at", "/last_failure/reason", "/reason"];
+        texts.iter().for_each(|pointer| is(pointer, Value::is_string));
+        ["/drained", "/checked"].iter().for_each(|pointer| is(pointer, Value::is_boolean));
+        ["/health", "/window/loss_ratio", "/window/seconds"].iter().for_each(|pointer| is(pointer, Value::is_number));
+        let counts = [
+            "/penalty",
+            "/window/samples",
+            "/window/failures",
+            "/last_30/samples",
+            "/last_30/failures",
+            "/rtt/last_us",
+            "/rtt/min_us",
+            "/rtt/mean_us",
+            "/rtt/p99_us",
+            "/rtt/jitter_us",
+            "/counters/sent",
+            "/counters/received",
+            "/counters/lost",
+            "/counters/late",
+            "/counters/duplicate",
+            "/counters/forged",
+            "/counters/local_faults",
+        ];
+        counts.iter().for_each(|pointer| is(pointer, Value::is_u64));
+    }
+    assert_eq!(
+        (&view["health"], &view["penalty"], &view["encapsulation"]),
+        (&0.0.into(), &1_000_000.into(), &"gre".into())
+    );
+    let route = &site.json(&["routes", "--json"])["routes"][0];
+    for field in ["prefix", "tunnel", "priority", "penalty", "effective_priority", "weight", "selected", "kernel"] {
+        assert!(!route[field].is_null(), "{field}: {route}");
+    }
+    let event = &site.transitions()[0];
+    for field in ["id", "at", "kind", "tunnel", "from", "to", "rule", "reason", "penalty"] {
+        assert!(!event[field].is_null(), "{field}: {event}");
+    }
+}
+
+fn five_hundred_tunnels_take_no_more_sockets() {
+    let few = Site::new();
+    let of_few = few.daemon();
+    // Clients that have just gone may still be among them.
+    let mut descriptors = of_few.descriptors();
+    (0..20).for_each(|_| descriptors = descriptors.min(of_few.descriptors()));
+
+    let site = Site::new();
+    let both = |local: &str, remote: &str, inner: u32| -> String {
+        let one = |at: u32| {
+            format!(
+                "[[tunnel]]\nname = \"t{at}\"\nencapsulation = \"gre\"\nlocal_endpoint = \"{local}\"\n\
+                 remote_endpoint = \"{remote}\"\ninterface_address = \"10.{}.{}.{inner}/31\"\n\
+                 [tunnel.gre]\nkey = {at}\n",
+                at / 256,
+                at % 256
+            )
+        };
+        (0..500).map(one).collect()
+    };
+    let head = "[daemon]\nsocket = \"adit.sock\"\nrecord = \"record.jsonl\"\n\
+                [defaults.health_check]\ninterval = \"1s\"\ntimeout = \"5s\"\ndown_window = \"12s\"\n";
+    site.write("adit.conf", &format!("{head}{}", both("192.0.2.1", "192.0.2.11", 8)));
+    site.write("ams-1.far", &both("192.0.2.11", "192.0.2.1", 9));
+    let _far = site.far("ams-1");
+    let daemon = site.daemon();
+    let healthy =
+        || serde_json::from_str::<Value>(&site.http("GET", "/v1/healthz").2).unwrap()["tunnels"]["healthy"].as_u64();
+    eventually("500 healthy tunnels", || healthy() == Some(500));
+    eventually("as many descriptors as for two", || daemon.descriptors() <= descriptors);
+
+    // So many samples are recorded that the first events are no longer kept; that is said.
+    let gap = || site.say(&["events", "--json"]).lines().next().unwrap_or("").to_owned();
+    eventually("a gap in the events", || gap().contains("\"kind\":\"gap\""));
+    assert!(site.say(&["events"]).lines().next().unwrap().ends_with("events are no longer there"));
+    assert_eq!(healthy(), Some(500));
+}
+
+fn another_user_may_look_but_not_touch() {
+    const NOBODY: u32 = 65_534;
+    let site = Site::new();
+    let (_daemon, _far) = site.healthy();
+    fs::set_permissions(site.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // Where the program was built may be closed to others.
+    fs::copy(ADIT, site.path("adit")).unwrap();
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new(site.path("adit"));
+        command.current_dir("/").uid(NOBODY).gid(NOBODY).arg("--socket").arg(site.path("adit.sock")).args(arguments);
+        command.output().unwrap()
+    };
+    assert_eq!(as_nobody(&["status", "ams-1"]).status.code(), Some(0));
+    for arguments in [["drain", "ams-1"], ["undrain", "ams-1"]] {
+        let refused = as_nobody(&arguments);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(77), "{said}");
+        assert!(said.contains("admin_group"), "{said}");
+    }
+    assert!(!site.say(&["events"]).contains("drained"));
+    assert_eq!(site.http("POST", "/v1/tunnels/ams-1/drain").0, 200, "root may");
+}

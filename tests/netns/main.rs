@@ -1,0 +1,140 @@
+//! Real packets: probers and far ends in network namespaces, as root or as an ordinary user.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | [`kit`] | a pair of namespaces, a far end, a prober, and waiting for something to happen |
+//! | [`by_hand`] | packets made, taken and sent by hand |
+//! | [`styles`] | the probe styles, the families, the GRE options |
+//! | [`loss`] | what goes missing, comes late, twice, broken or out of order |
+//! | [`change`] | links and addresses that go and come back |
+//! | [`forgery`] | what a third party may send |
+//! | [`burden`] | traffic beside the probes, a full queue, a prober that cannot run |
+//! | [`paths`] | more than one tunnel: namespaces, return paths, marks |
+//! | [`commands`] | the built program, end to end |
+//!
+//! This is the one place where tests meet real time. They say that something happens, and in which
+//! order, never at which instant; so they wait for a condition, and their patience is long.
+//!
+//! Nothing here needs root: where it is missing, the whole binary moves into a user namespace. A
+//! trial that cannot run is skipped with its reason; with `ADIT_REQUIRE_NETNS` set it fails.
+
+#![allow(dead_code, reason = "the kit comes first, what uses it follows")]
+
+mod burden;
+mod by_hand;
+mod change;
+mod commands;
+mod forgery;
+mod kit;
+mod loss;
+mod paths;
+mod styles;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use nix::sched::{CloneFlags, unshare};
+
+/// Trials at once, unless told otherwise: they mostly wait.
+const THREADS: usize = 10;
+
+/// One trial: its name, what it is, and what it needs beyond namespaces.
+pub(crate) struct Case {
+    name: String,
+    needs: Needs,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Namespaces,
+    /// The program nft, to make a kernel lose packets.
+    Nft,
+    /// A second user: user namespaces as an ordinary user makes them have one only.
+    TwoUsers,
+}
+
+pub(crate) fn case(name: impl Into<String>, run: impl FnOnce() + Send + 'static) -> Case {
+    Case { name: name.into(), needs: Needs::Namespaces, run: Box::new(run) }
+}
+
+impl Case {
+    fn with_nft(self) -> Self {
+        Self { needs: Needs::Nft, ..self }
+    }
+
+    fn with_two_users(self) -> Self {
+        Self { needs: Needs::TwoUsers, ..self }
+    }
+
+    /// The trial, or what stands for it where it cannot run.
+    fn trial(self, world: &World) -> Trial {
+        let Self { name, needs, run } = self;
+        let Some(reason) = world.lacks(needs) else {
+            return Trial::test(name, || {
+                run();
+                Ok(())
+            });
+        };
+        // That a second user is missing is no fault of the machine: run as root, too.
+        if world.strict && needs != Needs::TwoUsers {
+            return Trial::test(name, move || Err(Failed::from(reason)));
+        }
+        if !world.listing {
+            eprintln!("skipped: {name}: {reason}");
+        }
+        Trial::test(name, || Ok(())).with_ignored_flag(true)
+    }
+}
+
+/// What this machine lets us do.
+struct World {
+    namespaces: Result<(), String>,
+    nft: Result<(), String>,
+    two_users: bool,
+    /// A trial that cannot run is a failure.
+    strict: bool,
+    listing: bool,
+}
+
+impl World {
+    /// Leaves the machine's own network for a namespace; to be called while there is one thread.
+    fn enter(listing: bool) -> Self {
+        let was_root = nix::unistd::geteuid().is_root();
+        let unshared = unshare(CloneFlags::CLONE_NEWNET).map_err(std::io::Error::from);
+        let entered = unshared.or_else(|_| adit::io::netns::become_root_of_new_user_namespace());
+        Self {
+            namespaces: entered.map_err(|error| format!("cannot make a network namespace: {error}")),
+            nft: by_hand::nft_works(),
+            two_users: was_root,
+            strict: std::env::var_os("ADIT_REQUIRE_NETNS").is_some(),
+            listing,
+        }
+    }
+
+    fn lacks(&self, needs: Needs) -> Option<String> {
+        let lacking = self.namespaces.clone().err();
+        lacking.or_else(|| match needs {
+            Needs::Namespaces => None,
+            Needs::Nft => self.nft.clone().err(),
+            Needs::TwoUsers => (!self.two_users).then(|| "needs a second user: run as root".to_owned()),
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    let mut args = Arguments::from_args();
+    args.test_threads.get_or_insert(THREADS);
+    let world = World::enter(args.list);
+    let rooms = [
+        styles::cases(),
+        loss::cases(),
+        change::cases(),
+        forgery::cases(),
+        burden::cases(),
+        paths::cases(),
+        commands::cases(),
+    ];
+    let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();
+    libtest_mimic::run(&args, trials).exit_code()
+}

@@ -1,0 +1,96 @@
+//! The description of the local socket says what is served: every field, and every path.
+
+mod sim;
+
+use std::collections::BTreeSet;
+
+use adit::engine::Engine;
+use adit::io::local::OPENAPI;
+use serde_json::Value;
+use sim::{Sim, at_ms};
+
+#[expect(clippy::expect_used, reason = "a description that is no JSON fails the test")]
+fn description() -> Value {
+    serde_json::from_str(OPENAPI).expect("openapi.json is JSON")
+}
+
+/// Checks a value against a schema of the description: as much of JSON Schema as it uses, and
+/// stricter in one thing, that no field may be undescribed.
+fn check(value: &Value, schema: &Value, all: &Value, at: &str) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let name = reference.rsplit('/').next().unwrap_or_default();
+        return check(value, &all[name], all, at);
+    }
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let index = usize::from(value.is_null());
+        return check(value, &choices[index], all, at);
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let several = schema["type"].as_array();
+    let allowed: Vec<&str> = match several {
+        Some(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        None => schema["type"].as_str().into_iter().collect(),
+    };
+    assert!(
+        allowed.contains(&kind) || kind == "integer" && allowed.contains(&"number"),
+        "{at} is {kind}, not {allowed:?}"
+    );
+    if let Some(values) = schema["enum"].as_array() {
+        assert!(values.contains(value), "{at} is {value}, not one of {values:?}");
+    }
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        check(item, &schema["items"], all, &format!("{at}[{index}]"));
+    }
+    if let (Some(object), Some(properties)) = (value.as_object(), schema["properties"].as_object()) {
+        let has: BTreeSet<&String> = object.keys().collect();
+        assert_eq!(has, properties.keys().collect(), "{at}: the fields are not those described");
+        object.iter().for_each(|(name, value)| check(value, &properties[name], all, &format!("{at}.{name}")));
+    }
+}
+
+#[test]
+fn every_view_is_as_described() {
+    let mut sim = Sim::new(vec![sim::tunnel(0), sim::tunnel(1)], Vec::new(), 3);
+    sim.run_until(at_ms(3_000));
+    sim.cut(1);
+    sim.run_until(at_ms(8_000));
+    let all = description()["components"]["schemas"].clone();
+    let now = sim.now;
+    let described = |value: Value, name: &str| check(&value, &all[name], &all, name);
+    for view in Engine::tunnels(&mut sim.engine, now) {
+        described(serde_json::to_value(view).expect("a value"), "Tunnel");
+    }
+    for tunnel in 0..2 {
+        described(serde_json::to_value(sim.engine.explain(now, tunnel)).expect("a value"), "Explanation");
+    }
+}
+
+#[test]
+fn every_path_that_is_served_is_described_and_the_other_way_round() {
+    let source = std::fs::read_to_string("src/io/local.rs").expect("the source");
+    let served: BTreeSet<String> = source
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix(".route(\"")?.split('"').next())
+        .map(str::to_owned)
+        .collect();
+    let described: BTreeSet<String> = description()["paths"].as_object().expect("paths").keys().cloned().collect();
+    assert_eq!(served, described);
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    let description = description();
+    let text = description.to_string();
+    let names = text.split("#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next());
+    for name in names {
+        assert!(description["components"]["schemas"][name].is_object(), "{name}");
+    }
+}
