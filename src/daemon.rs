@@ -21,7 +21,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tokio::sync::{mpsc, watch};
 
-use crate::engine::event::{Event, Kind};
+use crate::engine::event::{Event, Kind, Ring};
 use crate::engine::{Engine, Setup, Transmit, Unsent};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound, Handle, Question};
@@ -92,14 +92,11 @@ impl Daemon {
         Ok((daemon, Handle::new(ask, heard), bound))
     }
 
-    /// Probes until `stop` completes.
-    ///
-    /// # Errors
-    /// A receiving socket that fails, or a recording that cannot be written.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> io::Result<()> {
+    /// Probes until `stop` completes. Nothing else ends it: what fails on the way is told.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
-            self.turn()?;
+            self.turn();
             let now = self.clock.now();
             let pause = self.engine.next_wakeup(now).map_or(Duration::from_secs(60), |at| at.since(now));
             tokio::select! {
@@ -111,9 +108,8 @@ impl Daemon {
             }
         }
         self.engine.handle_stop(self.clock.now());
-        self.tell()?;
+        self.tell();
         self.bid_farewell().await;
-        Ok(())
     }
 
     /// Answers for a moment longer: whoever follows the events has been woken by the last one, and
@@ -129,7 +125,7 @@ impl Daemon {
     }
 
     /// One wake-up, in the order that the engine asks for.
-    fn turn(&mut self) -> io::Result<()> {
+    fn turn(&mut self) {
         let now = self.clock.now();
         self.engine.set_wall(now, self.clock.wall());
         let slept = self.clock.slept();
@@ -137,22 +133,24 @@ impl Daemon {
             self.engine.handle_suspend(now, slept);
         }
         self.engine.handle_wakeup(now);
-        self.receive()?;
+        self.receive();
         self.engine.handle_timeout(self.clock.now());
         self.transmit();
-        self.tell()
+        self.tell();
     }
 
-    fn receive(&mut self) -> io::Result<()> {
+    fn receive(&mut self) {
         for (namespace, receiver) in &mut self.receivers {
-            let dropped = receiver.drain(&self.clock, *namespace, &mut self.inbox)?;
-            if dropped > 0 {
-                self.engine.handle_overflow(self.clock.now(), *namespace, dropped);
+            let drained = receiver.drain(&self.clock, *namespace, &mut self.inbox);
+            let now = self.clock.now();
+            match drained {
+                Ok(0) => {}
+                Ok(dropped) => self.engine.handle_overflow(now, *namespace, dropped),
+                Err(error) => self.engine.handle_deaf(now, *namespace, &error.to_string()),
             }
         }
         let now = self.clock.now();
         self.inbox.deliver(|at, namespace, arrived| self.engine.handle_datagram(now, at, namespace, arrived));
-        Ok(())
     }
 
     fn transmit(&mut self) {
@@ -190,25 +188,35 @@ impl Daemon {
     }
 
     /// Passes new events on: to the log, the recording, the followers.
-    fn tell(&mut self) -> io::Result<()> {
+    fn tell(&mut self) {
         let last = self.engine.events().last();
         if last == self.told {
-            return Ok(());
+            return;
         }
-        for event in self.engine.events().after(self.told) {
-            log(event);
-            if let Some(record) = &mut self.record {
-                serde_json::to_writer(&mut *record, event)?;
-                record.write_all(b"\n")?;
+        self.engine.events().after(self.told).for_each(log);
+        if let Some(mut record) = self.record.take() {
+            match write(self.engine.events(), self.told, &mut record) {
+                Ok(()) => self.record = Some(record),
+                // A full disk, say. Probing is worth more than its recording.
+                Err(error) => tracing::error!(%error, "the recording has failed and ends here"),
             }
-        }
-        if let Some(record) = &mut self.record {
-            record.flush()?;
         }
         self.told = last;
         self.last_event.send_replace(last);
-        Ok(())
     }
+}
+
+/// Appends the events after `since` to a recording, saying so if some are no longer there.
+fn write(events: &Ring, since: u64, record: &mut BufWriter<File>) -> io::Result<()> {
+    let missed = events.missed(since);
+    if missed > 0 {
+        writeln!(record, r#"{{"kind":"gap","missed":{missed}}}"#)?;
+    }
+    for event in events.after(since) {
+        serde_json::to_writer(&mut *record, event)?;
+        record.write_all(b"\n")?;
+    }
+    record.flush()
 }
 
 /// Key and epoch of this run.

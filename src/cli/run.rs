@@ -18,13 +18,13 @@ pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
         let stop = Stop::new()?;
         let (daemon, handle, bound) = Daemon::start(Plan::new(config))?;
         let server = bound.map(|bound| tokio::spawn(bound.serve(handle)));
-        let result = daemon.run(stop.wait()).await;
+        daemon.run(stop.wait()).await;
         if let Some(server) = server {
             // It ends with the daemon; waited for, so that followers hear of that, and so that the
             // socket's path is free again when this process has ended.
             let _ = server.await;
         }
-        Ok(result.map(|()| Exit::Done)?)
+        Ok(Exit::Done)
     })
 }
 

@@ -101,8 +101,8 @@ pub struct Engine {
     rejects: [u64; Reject::COUNT],
     /// The ways by which an answer may come at all, for `return_path = "any"`.
     ways: BTreeSet<(Namespace, wire::Ends, Option<u32>)>,
-    /// When a namespace's receive queue last overflowed.
-    overflowed: Vec<Option<Time>>,
+    /// When answers in a namespace were last lost on this side of the wire.
+    deaf: Vec<Option<Time>>,
     /// The end of the last stall.
     stall_end: Time,
     faults: Vec<Fault>,
@@ -140,7 +140,7 @@ impl Engine {
             record,
             rejects: [0; Reject::COUNT],
             ways,
-            overflowed: vec![None; namespaces],
+            deaf: vec![None; namespaces],
             stall_end: Time::ZERO,
             faults: Vec::new(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
@@ -184,10 +184,19 @@ impl Engine {
 
     /// A namespace's receive queue has dropped packets: probes in flight may have been answered.
     pub fn handle_overflow(&mut self, now: Time, namespace: Namespace, dropped: u32) {
-        if let Some(overflowed) = self.overflowed.get_mut(usize::from(namespace)) {
-            *overflowed = Some(now);
+        self.deaf(now, namespace, "receive-overflow", &format!("{dropped} packets lost in the receive queue"));
+    }
+
+    /// A namespace's socket could not be read: probes in flight may have been answered.
+    pub fn handle_deaf(&mut self, now: Time, namespace: Namespace, error: &str) {
+        self.deaf(now, namespace, "receive", error);
+    }
+
+    fn deaf(&mut self, now: Time, namespace: Namespace, name: &'static str, reason: &str) {
+        if let Some(deaf) = self.deaf.get_mut(usize::from(namespace)) {
+            *deaf = Some(now);
         }
-        self.fault(now, None, "receive-overflow", &format!("{dropped} packets lost in the receive queue"));
+        self.fault(now, None, name, reason);
     }
 
     /// Takes a datagram that arrived at `at`, no later than `now`.

@@ -62,8 +62,8 @@ impl Engine {
             else {
                 return;
             };
-            let overflow = self.overflowed[usize::from(prober.settings.namespace)];
-            if prober.in_flight.get(sequence).is_some_and(|probe| overflow >= Some(probe.sent)) {
+            let deaf = self.deaf[usize::from(prober.settings.namespace)];
+            if prober.in_flight.get(sequence).is_some_and(|probe| deaf >= Some(probe.sent)) {
                 self.inconclusive(tunnel, sequence, deadline);
             } else if let Some(probe) = prober.in_flight.settle(sequence, Standing::Lost) {
                 self.sample(tunnel, deadline, probe.purpose, probe.retried, Err(Failure::Timeout));

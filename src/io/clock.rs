@@ -6,6 +6,9 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::engine::{Time, WallTime};
 
+/// Three clocks are read within this time, unless the process is stopped just then.
+const BREATH: Duration = Duration::from_millis(20);
+
 /// The clocks of this process, the monotonic one counted from its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
@@ -39,7 +42,14 @@ impl Clock {
     /// How long the host has slept since this was last asked: the monotonic clock stands still
     /// then, the boot-time clock does not.
     pub fn slept(&mut self) -> Duration {
-        let ahead = read(ClockId::CLOCK_BOOTTIME).saturating_sub(read(ClockId::CLOCK_MONOTONIC));
+        let before = read(ClockId::CLOCK_MONOTONIC);
+        let boot = read(ClockId::CLOCK_BOOTTIME);
+        let after = read(ClockId::CLOCK_MONOTONIC);
+        if after.saturating_sub(before) > BREATH {
+            // Stopped between two clocks, so that they cannot be compared; the next time will do.
+            return Duration::ZERO;
+        }
+        let ahead = boot.saturating_sub(before);
         ahead.saturating_sub(std::mem::replace(&mut self.asleep, ahead))
     }
 }

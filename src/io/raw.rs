@@ -100,11 +100,16 @@ impl Receiver {
     /// None that a packet could cause.
     pub fn drain(&mut self, clock: &Clock, namespace: u16, inbox: &mut Inbox) -> io::Result<u32> {
         let before = self.dropped;
-        while self.receive(clock, namespace, inbox)? == BATCH {}
+        let outcome = loop {
+            match self.receive(clock, namespace, inbox) {
+                Ok(BATCH) => {}
+                outcome => break outcome,
+            }
+        };
         self.drained = clock.now();
         // Nothing is left, so that the next arrival shall wake us again.
         let _ = self.socket.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-        Ok(self.dropped.wrapping_sub(before))
+        outcome.map(|_| self.dropped.wrapping_sub(before))
     }
 
     fn receive(&mut self, clock: &Clock, namespace: u16, inbox: &mut Inbox) -> io::Result<usize> {

@@ -229,7 +229,8 @@ fn start(near: &File, plan: Plan) -> io::Result<Started> {
                 .run(async {
                     let _ = stopped.await;
                 })
-                .await
+                .await;
+            Ok(())
         })
     });
     match wait.recv() {

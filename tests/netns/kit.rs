@@ -273,7 +273,8 @@ impl Prober {
             runtime.block_on(async {
                 let (daemon, handle, _) = Daemon::start(plan)?;
                 ready.send((handle, nix::unistd::gettid())).map_err(io::Error::other)?;
-                daemon.run(async { drop(stopped.await) }).await
+                daemon.run(async { drop(stopped.await) }).await;
+                Ok(())
             })
         });
         match started.recv() {

@@ -46,7 +46,7 @@ pub(super) fn run(args: args::Demo) -> Outcome {
         let mut play = Play { handle, faults, screen, clock: Clock::start(), since: 0, seen: Vec::new(), phase: 0 };
         let result = play.perform(pace).await;
         drop(stop);
-        prober.await.map_err(std::io::Error::other)??;
+        prober.await.map_err(std::io::Error::other)?;
         drop(play.faults);
         far_end.join().map_err(|_| Failure::new(Exit::System, "the far end panicked"))??;
         play.screen.closing(&result?)
