@@ -1,6 +1,6 @@
 //! `adit status`: the tunnels at a glance, or one in full.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,10 +24,15 @@ pub(super) fn run(socket: &Path, args: &args::Status) -> Outcome {
                 lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
                 return Ok(exit);
             }
-            // Home, each line cleared to its end, the rest of the screen cleared: without flicker.
-            write!(out, "\x1b[H")?;
-            lines.iter().try_for_each(|line| write!(out, "{line}\x1b[K\r\n"))?;
-            write!(out, "\x1b[J")?;
+            if out.is_terminal() {
+                // Home, each line cleared to its end, the rest of the screen cleared: without flicker.
+                write!(out, "\x1b[H")?;
+                lines.iter().try_for_each(|line| write!(out, "{line}\x1b[K\r\n"))?;
+                write!(out, "\x1b[J")?;
+            } else {
+                lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+                writeln!(out)?;
+            }
             out.flush()?;
             drop(out);
             tokio::time::sleep(Duration::from_secs(1)).await;

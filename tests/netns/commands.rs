@@ -20,6 +20,7 @@ use crate::{Case, case};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case("commands::a_day_of_a_daemon", a_day_of_a_daemon),
+        case("commands::watching_prints_the_table_again", watching_prints_the_table_again),
         case("commands::a_follower_hears_of_a_cut_and_of_the_end", a_follower_hears_of_a_cut_and_of_the_end),
         case("commands::drains_move_traffic_and_no_state", drains_move_traffic_and_no_state),
         case("commands::a_second_daemon_refuses_to_start", a_second_daemon_refuses_to_start),
@@ -159,9 +160,12 @@ impl Site {
         daemon
     }
 
-    /// Starts the far end of a tunnel.
+    /// Starts the far end of a tunnel, and waits until it hears.
     fn far(&self, name: &str) -> Running {
-        Running::start(&self.pair.far, &mut self.command("reflect", &format!("{name}.far")))
+        let config = format!("{name}.far");
+        let far = Running::start(&self.pair.far, &mut self.command("reflect", &config));
+        eventually("a reflector at work", || self.read(&format!("{config}.log")).contains("reflecting"));
+        far
     }
 
     /// A daemon and far ends with every tunnel healthy.
@@ -286,6 +290,20 @@ fn a_day_of_a_daemon() {
         let plain = site.adit(arguments).stdout;
         assert!(!plain.contains(&0x1B), "no colours but on a terminal: adit {}", arguments.join(" "));
     }
+}
+
+fn watching_prints_the_table_again() {
+    let site = Site::new();
+    let _daemon = site.daemon();
+    let mut command = Command::new(ADIT);
+    command.arg("--socket").arg(site.path("adit.sock")).args(["status", "--watch"]);
+    let mut watch = Running::start(&site.pair.near, command.stdout(Stdio::piped()));
+    let mut out = BufReader::new(watch.child.stdout.take().unwrap());
+    let mut seen = String::new();
+    while seen.matches("TUNNEL").count() < 2 {
+        assert!(out.read_line(&mut seen).unwrap() > 0, "it ended: {seen}");
+    }
+    assert!(!seen.contains('\x1b') && !seen.contains('\r'), "this is no terminal: {seen:?}");
 }
 
 fn line_of<'a>(table: &'a str, word: &str) -> &'a str {
@@ -603,7 +621,7 @@ fn five_hundred_tunnels_take_no_more_sockets() {
     let gap = || site.say(&["events", "--json"]).lines().next().unwrap_or("").to_owned();
     eventually("a gap in the events", || gap().contains("\"kind\":\"gap\""));
     assert!(site.say(&["events"]).lines().next().unwrap().ends_with("events are no longer there"));
-    assert_eq!(healthy(), Some(500));
+    assert_eq!(healthy(), Some(500), "{}", site.read("adit.conf.log"));
 }
 
 fn another_user_may_look_but_not_touch() {
