@@ -39,7 +39,11 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-const ADIT: &str = env!("CARGO_BIN_EXE_adit");
+/// The program under test: cargo's, or the one that `ADIT_BIN` names, because an ordinary user may
+/// not be able to read the folder that cargo builds in.
+fn adit() -> PathBuf {
+    std::env::var_os("ADIT_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_adit")), PathBuf::from)
+}
 
 /// A child that does not outlive its trial.
 struct Running {
@@ -143,7 +147,7 @@ impl Site {
     }
 
     fn command(&self, name: &str, config: &str) -> Command {
-        let mut command = Command::new(ADIT);
+        let mut command = Command::new(adit());
         let log = File::create(self.path(&format!("{config}.log"))).unwrap();
         command.arg(name).arg("--config").arg(self.path(config)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command
@@ -178,7 +182,7 @@ impl Site {
 
     /// Asks the daemon, as a person does.
     fn adit(&self, arguments: &[&str]) -> Output {
-        Command::new(ADIT).arg("--socket").arg(self.path("adit.sock")).args(arguments).output().unwrap()
+        Command::new(adit()).arg("--socket").arg(self.path("adit.sock")).args(arguments).output().unwrap()
     }
 
     /// What it answers, which must be good.
@@ -295,7 +299,7 @@ fn a_day_of_a_daemon() {
 fn watching_prints_the_table_again() {
     let site = Site::new();
     let _daemon = site.daemon();
-    let mut command = Command::new(ADIT);
+    let mut command = Command::new(adit());
     command.arg("--socket").arg(site.path("adit.sock")).args(["status", "--watch"]);
     let mut watch = Running::start(&site.pair.near, command.stdout(Stdio::piped()));
     let mut out = BufReader::new(watch.child.stdout.take().unwrap());
@@ -314,7 +318,7 @@ fn a_follower_hears_of_a_cut_and_of_the_end() {
     let site = Site::new();
     let (daemon, [ams, _fra]) = site.healthy();
     let last = site.transitions().last().unwrap()["id"].to_string();
-    let mut command = Command::new(ADIT);
+    let mut command = Command::new(adit());
     command.arg("--socket").arg(site.path("adit.sock")).args(["events", "--follow", "--json", "--since", &last]);
     let mut follower = Running::start(&site.pair.near, command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let mut lines = BufReader::new(follower.child.stdout.take().unwrap()).lines();
@@ -369,7 +373,7 @@ fn a_second_daemon_refuses_to_start() {
     let site = Site::new();
     let _first = site.daemon();
     let second = netns::within(Some(&site.pair.near), || {
-        Command::new(ADIT).arg("run").arg("--config").arg(site.path("adit.conf")).output()
+        Command::new(adit()).arg("run").arg("--config").arg(site.path("adit.conf")).output()
     });
     let Output { status, stderr, .. } = second.unwrap();
     let said = String::from_utf8_lossy(&stderr).into_owned();
@@ -631,7 +635,7 @@ fn another_user_may_look_but_not_touch() {
     fs::set_permissions(site.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     // Where the program was built may be closed to others. Copied by another program: a file that
     // this one has open for writing cannot be run (ETXTBSY).
-    assert!(Command::new("cp").arg(ADIT).arg(site.path("adit")).status().unwrap().success());
+    assert!(Command::new("cp").arg(adit()).arg(site.path("adit")).status().unwrap().success());
     let as_nobody = |arguments: &[&str]| {
         let mut command = Command::new(site.path("adit"));
         command.current_dir("/").uid(NOBODY).gid(NOBODY).arg("--socket").arg(site.path("adit.sock")).args(arguments);
