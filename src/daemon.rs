@@ -126,6 +126,8 @@ impl Daemon {
 
     /// One wake-up, in the order that the engine asks for.
     fn turn(&mut self) {
+        // Read before the sockets are drained: whatever arrived by this time is handed in before
+        // deadlines up to this time are judged, even if this process is stopped in between.
         let now = self.clock.now();
         self.engine.set_wall(now, self.clock.wall());
         let slept = self.clock.slept();
@@ -134,7 +136,7 @@ impl Daemon {
         }
         self.engine.handle_wakeup(now);
         self.receive();
-        self.engine.handle_timeout(self.clock.now());
+        self.engine.handle_timeout(now);
         self.transmit();
         self.tell();
     }

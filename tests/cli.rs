@@ -106,7 +106,9 @@ impl Folder {
         }
         let copy = self.path("adit");
         if !copy.exists() {
-            fs::copy(ADIT, &copy).unwrap();
+            // By another program: a file that this one has open for writing is open in every child
+            // that another test is about to start, and cannot be run (ETXTBSY).
+            assert!(Command::new("cp").arg(ADIT).arg(&copy).status().unwrap().success());
         }
         let mut command = plain(&copy);
         command.uid(NOBODY).gid(NOBODY).current_dir("/");
@@ -166,7 +168,7 @@ fn what_makes_no_sense_is_a_usage_error() {
     say(&[]).bad(2, &["Usage"]);
     say(&["status", "--jsn"]).bad(2, &["--json"]);
     say(&["explain"]).bad(2, &["TUNNEL"]);
-    say(&["events", "--since", "-1"]).bad(2, &["--since"]);
+    say(&["events", "--since", "soon"]).bad(2, &["--since"]);
     say(&["routes", "get", "10.20.0.0/16"]).bad(2, &["10.20.0.0/16"]);
     say(&["demo", "--json", "--plain"]).bad(2, &["--plain"]);
     say(&["reflect"]).bad(2, &["--config"]);
@@ -258,17 +260,6 @@ fn a_bad_configuration_starts_nothing() {
     let file = folder.file("adit.conf", &format!("[daemon]\nsocket = {socket:?}\nsoket = 1\n{GOOD}"));
     say(&["run", "--config", &file]).bad(78, &[&format!("{file}:3:1: "), "socket"]);
     assert!(!socket.exists());
-}
-
-#[test]
-fn a_file_in_the_place_of_the_socket_is_left_alone() {
-    let folder = Folder::new();
-    let socket = common(&folder).join("precious");
-    fs::write(&socket, "not to be lost").unwrap();
-    let file = folder.file("adit.conf", &format!("[daemon]\nsocket = {socket:?}\n{GOOD}"));
-    let said = Said::by(folder.as_nobody().args(["run", "--config", &file]));
-    said.bad(74, &[socket.to_str().unwrap(), "left alone"]);
-    assert_eq!(fs::read_to_string(&socket).unwrap(), "not to be lost");
 }
 
 const SAMPLES: &str = r#"{"t": 0, "ok": true}
@@ -505,7 +496,9 @@ fn network() -> (String, Vec<PathBuf>) {
     let devices = fs::read_to_string("/proc/self/net/dev").unwrap();
     let names = devices.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
     let named = fs::read_dir("/run/netns").into_iter().flatten().map(|entry| entry.unwrap().path());
-    (names.collect::<Vec<_>>().join(" "), named.collect())
+    // Others may be at work on this machine, too.
+    let ours = named.filter(|path| path.to_string_lossy().contains("adit"));
+    (names.collect::<Vec<_>>().join(" "), ours.collect())
 }
 
 fn shows_everything(mut demo: Command, json: bool) {

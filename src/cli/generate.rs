@@ -19,8 +19,10 @@ pub(super) fn completions(shell: Shell) -> Outcome {
 
 pub(super) fn man(folder: Option<&Path>) -> Outcome {
     if let Some(folder) = folder {
-        fs::create_dir_all(folder)?;
-        clap_mangen::generate_to(Args::command(), folder)?;
+        let written = fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Args::command(), folder));
+        written.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot write pages into {}: {error}", folder.display()))
+        })?;
     } else {
         let mut page = Vec::new();
         clap_mangen::Man::new(Args::command()).render(&mut page)?;

@@ -23,7 +23,7 @@ mod status;
 mod text;
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -83,6 +83,12 @@ impl From<io::Error> for Failure {
 
 type Outcome = Result<Exit, Failure>;
 
+/// Writes a line to standard error. Nobody may be reading there, which is no reason to panic, as
+/// `eprintln` does, and to end with another exit code.
+fn complain(line: &dyn fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
 /// Runs the command that was typed.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -106,9 +112,9 @@ pub fn main() -> ExitCode {
         match failure.exit {
             Exit::Done => {}
             // These begin with file, line and column, where editors look for them.
-            Exit::BadInput => eprintln!("{failure}"),
+            Exit::BadInput => complain(&failure),
             Exit::BadNews | Exit::Usage | Exit::Unreachable | Exit::System | Exit::NotPermitted => {
-                eprintln!("adit: {failure}");
+                complain(&format_args!("adit: {failure}"));
             }
         }
         failure.exit

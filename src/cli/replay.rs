@@ -36,7 +36,7 @@ pub(super) fn run(args: &args::Replay) -> Outcome {
         }
     }
     if skipped > 0 {
-        eprintln!("adit: {skipped} malformed lines skipped");
+        super::complain(&format_args!("adit: {skipped} malformed lines skipped"));
     }
     Ok(Exit::Done)
 }

@@ -99,6 +99,8 @@ pub struct Engine {
     secret: Secret,
     record: bool,
     rejects: [u64; Reject::COUNT],
+    /// ICMP errors about probes.
+    hints: u64,
     /// The ways by which an answer may come at all, for `return_path = "any"`.
     ways: BTreeSet<(Namespace, wire::Ends, Option<u32>)>,
     /// When answers in a namespace were last lost on this side of the wire.
@@ -139,6 +141,7 @@ impl Engine {
             secret,
             record,
             rejects: [0; Reject::COUNT],
+            hints: 0,
             ways,
             deaf: vec![None; namespaces],
             stall_end: Time::ZERO,
@@ -227,8 +230,10 @@ impl Engine {
     fn hinted(&mut self, at: Time, arrived: Arrived<'_>) -> bool {
         let Some(quote) = wire::quote::parse(arrived, &self.secret) else { return false };
         let wall = self.wall(at);
-        let prober = self.probers.get_mut(quote.fields.tunnel as usize);
-        prober.map(|prober| prober.last_hint = Some((wall, quote))).is_some()
+        let Some(prober) = self.probers.get_mut(quote.fields.tunnel as usize) else { return false };
+        prober.last_hint = Some((wall, quote));
+        self.hints += 1;
+        true
     }
 
     fn rejected(&mut self, at: Time, reject: Reject, claimed: Option<u32>) {
@@ -335,6 +340,12 @@ impl Engine {
     #[must_use]
     pub const fn routes(&self) -> &RouteTable {
         &self.routes
+    }
+
+    /// How many ICMP errors about probes have come.
+    #[must_use]
+    pub const fn hints(&self) -> u64 {
+        self.hints
     }
 
     /// How often each reason to refuse a packet has been met.

@@ -128,6 +128,8 @@ pub struct SelfView {
     pub tunnels: Vec<(&'static str, usize)>,
     /// Packets refused, by reason; those that were met.
     pub rejected: Vec<(&'static str, u64)>,
+    /// ICMP errors about probes.
+    pub hints: u64,
     /// The prober's own troubles, by kind.
     pub local_faults: Vec<(&'static str, u64)>,
     /// Number of the last event.
@@ -178,6 +180,7 @@ impl Engine {
         SelfView {
             tunnels: State::ALL.map(|state| (state.name(), in_state(state))).to_vec(),
             rejected: rejected.filter(|&(_, count)| count > 0).collect(),
+            hints: self.hints,
             local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
             last_event: self.events.last(),
         }

@@ -433,6 +433,7 @@ async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
         "version": env!("CARGO_PKG_VERSION"),
         "tunnels": Value::Object(pairs(tunnels)),
         "rejected": Value::Object(pairs(view.rejected)),
+        "hints": view.hints,
         "local_faults": Value::Object(pairs(view.local_faults)),
         "last_event": view.last_event,
     })))

@@ -156,9 +156,10 @@ impl Injector {
         let mut left: Vec<(IpAddr, &[u8])> = packets.iter().map(|(to, bytes)| (*to, bytes.as_slice())).collect();
         while !left.is_empty() {
             let mut again = Vec::new();
-            self.sender.send(&left, |place, error| match error {
-                Errno::EAGAIN | Errno::ENOBUFS => again.push(left[place]),
-                error => panic!("cannot send by hand: {error}"),
+            self.sender.send(&left, |place, error| {
+                let is_full = matches!(error, Errno::EAGAIN | Errno::ENOBUFS);
+                assert!(is_full, "cannot send by hand: {error}");
+                again.push(left[place]);
             });
             left = again;
         }

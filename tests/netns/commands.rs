@@ -23,6 +23,10 @@ pub(crate) fn cases() -> Vec<Case> {
         case("commands::a_follower_hears_of_a_cut_and_of_the_end", a_follower_hears_of_a_cut_and_of_the_end),
         case("commands::drains_move_traffic_and_no_state", drains_move_traffic_and_no_state),
         case("commands::a_second_daemon_refuses_to_start", a_second_daemon_refuses_to_start),
+        case(
+            "commands::a_file_in_the_place_of_the_socket_is_left_alone",
+            a_file_in_the_place_of_the_socket_is_left_alone,
+        ),
         case("commands::signals_end_it_and_remove_the_socket", signals_end_it_and_remove_the_socket),
         case("commands::a_stale_socket_is_replaced", a_stale_socket_is_replaced),
         case("commands::a_stopped_daemon_judges_nobody", a_stopped_daemon_judges_nobody),
@@ -356,6 +360,16 @@ fn a_second_daemon_refuses_to_start() {
     assert!(site.adit(&["status"]).status.success(), "the first goes on");
 }
 
+fn a_file_in_the_place_of_the_socket_is_left_alone() {
+    let site = Site::new();
+    site.write("adit.sock", "not to be lost");
+    let daemon = Running::start(&site.pair.near, &mut site.command("run", "adit.conf"));
+    assert_eq!(daemon.end().code(), Some(74));
+    let said = site.read("adit.conf.log");
+    assert!(said.contains("adit.sock") && said.contains("left alone"), "{said}");
+    assert_eq!(site.read("adit.sock"), "not to be lost");
+}
+
 fn signals_end_it_and_remove_the_socket() {
     let site = Site::new();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
@@ -597,8 +611,9 @@ fn another_user_may_look_but_not_touch() {
     let site = Site::new();
     let (_daemon, _far) = site.healthy();
     fs::set_permissions(site.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // Where the program was built may be closed to others.
-    fs::copy(ADIT, site.path("adit")).unwrap();
+    // Where the program was built may be closed to others. Copied by another program: a file that
+    // this one has open for writing cannot be run (ETXTBSY).
+    assert!(Command::new("cp").arg(ADIT).arg(site.path("adit")).status().unwrap().success());
     let as_nobody = |arguments: &[&str]| {
         let mut command = Command::new(site.path("adit"));
         command.current_dir("/").uid(NOBODY).gid(NOBODY).arg("--socket").arg(site.path("adit.sock")).args(arguments);

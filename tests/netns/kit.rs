@@ -49,7 +49,6 @@ pub(crate) const INNER: [[&str; 2]; 2] = [["10.100.0.8", "10.100.0.9"], ["fd00:1
 pub(crate) const REQUEST: Style = Style { kind: Kind::Request, direction: Direction::Bidirectional };
 pub(crate) const REPLY: Style = Style { kind: Kind::Reply, direction: Direction::Bidirectional };
 pub(crate) const REQUEST_BARE: Style = Style { kind: Kind::Request, direction: Direction::Unidirectional };
-pub(crate) const REPLY_BARE: Style = Style { kind: Kind::Reply, direction: Direction::Unidirectional };
 
 pub(crate) const ALL: u32 = 1_000_000;
 
@@ -307,9 +306,9 @@ impl Prober {
 
     /// The states that a tunnel has entered, in order.
     pub(crate) fn entered(&self, name: &str) -> Vec<State> {
-        let entered = |event: Event| match event.kind {
-            Told::Transition { tunnel, to, .. } if tunnel == name => Some(to),
-            _ => None,
+        let entered = |event: Event| {
+            let Told::Transition { tunnel, to, .. } = event.kind else { return None };
+            (tunnel == name).then_some(to)
         };
         self.events().into_iter().filter_map(entered).collect()
     }

@@ -18,7 +18,7 @@
 //! Nothing here needs root: where it is missing, the whole binary moves into a user namespace. A
 //! trial that cannot run is skipped with its reason; with `ADIT_REQUIRE_NETNS` set it fails.
 
-#![allow(dead_code, reason = "the kit comes first, what uses it follows")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a trial that cannot go on must fail")]
 
 mod burden;
 mod by_hand;

@@ -15,14 +15,12 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in [Kind::Request, Kind::Reply] {
         for direction in [Direction::Bidirectional, Direction::Unidirectional] {
-            for inner in 0..2 {
-                for outer in 0..2 {
+            for (inner, inner_family) in FAMILIES.iter().enumerate() {
+                for (outer, outer_family) in FAMILIES.iter().enumerate() {
                     let style = Style { kind, direction };
                     let tunnel = tunnel_of(NAME, style, [NEAR[outer], FAR[outer]], inner);
-                    let title = format!("{kind:?}_{direction:?}_{}_in_{}", FAMILIES[inner], FAMILIES[outer]);
-                    cases.push(case(format!("styles::{}", title.to_lowercase()), move || {
-                        is_healthy_until_it_is_cut(&[tunnel])
-                    }));
+                    let title = format!("styles::{kind:?}_{direction:?}_{inner_family}_in_{outer_family}");
+                    cases.push(case(title.to_lowercase(), || is_healthy_until_it_is_cut(tunnel)));
                 }
             }
         }
@@ -35,13 +33,11 @@ pub(crate) fn cases() -> Vec<Case> {
     ];
     for (title, gre) in options {
         for style in [REQUEST, REPLY, REQUEST_BARE] {
-            for outer in 0..2 {
-                let title = format!("{title}_{:?}_{:?}_over_{}", style.kind, style.direction, FAMILIES[outer]);
+            for (outer, outer_family) in FAMILIES.iter().enumerate() {
+                let title = format!("gre::{title}_{:?}_{:?}_over_{outer_family}", style.kind, style.direction);
                 let mut tunnel = tunnel_of(NAME, style, [NEAR[outer], FAR[outer]], 0);
                 tunnel.onion.gre = gre;
-                cases.push(case(format!("gre::{}", title.to_lowercase()), move || {
-                    is_healthy_until_it_is_cut(&[tunnel])
-                }));
+                cases.push(case(title.to_lowercase(), || is_healthy_until_it_is_cut(tunnel)));
             }
         }
     }
@@ -50,8 +46,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-fn is_healthy_until_it_is_cut(tunnels: &[Tunnel]) {
-    let scene = Scene::healthy(tunnels);
+fn is_healthy_until_it_is_cut(tunnel: Tunnel) {
+    let scene = Scene::healthy(&[tunnel]);
     scene.far.cut();
     scene.prober.await_state(NAME, State::Down);
     scene.far.heal();
