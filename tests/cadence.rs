@@ -172,6 +172,28 @@ fn in_a_stall_answers_are_judged_by_the_kernel_s_stamps() {
     assert_eq!(view.rtt.unwrap().last_us, 450_000, "not the minute that it waited in the queue");
 }
 
+#[test]
+fn a_late_answer_feeds_the_estimator_once_however_often_it_comes() {
+    let mut sim = alone(|_| {});
+    sim.keep_bytes = true;
+    sim.run_until(at_ms(30_000));
+    sim.far[0].lose_next = 1;
+    let sent = next_probe(&mut sim);
+    let onion = sim.tunnels[0].onion.clone();
+    let probe = sim.sent.iter().find(|probe| probe.at == sent).unwrap().bytes.clone();
+    let answer = sim.far[0].answer(&probe, onion.style.direction, &onion);
+    let last_rtt = |sim: &mut Sim| sim.view(0).rtt.unwrap().last_us;
+    sim.inject(sent + ms(700), 0, 0, answer.clone());
+    sim.run_until(sent + ms(701));
+    assert_eq!(last_rtt(&mut sim), 700_000, "that the path has become slow is worth knowing");
+    sim.run_until(sent + ms(2_500));
+    assert_eq!(last_rtt(&mut sim), 10_000);
+    sim.inject(sent + ms(2_600), 0, 0, answer);
+    sim.run_until(sent + ms(2_601));
+    assert_eq!(last_rtt(&mut sim), 10_000, "the same answer once more says nothing new");
+    assert_eq!(sim.view(0).counters.late, 2);
+}
+
 /// So many tunnels ask for a burst at once that the pace alone would take longer than the short
 /// window: what pacing cannot do in time leaves at its last moment.
 #[test]

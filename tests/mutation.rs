@@ -15,7 +15,7 @@ use adit::engine::settings::ReturnPath;
 use adit::engine::{Engine, Setup, Time, Tunnel, WallTime, schedule};
 use adit::wire::payload::Secret;
 use adit::wire::probe::{self, Arrived};
-use adit::wire::{Direction, Ends, Onion, Reject, gre, icmp, ip, payload};
+use adit::wire::{Direction, Ends, Onion, Reject, gre, icmp, ip, payload, quote};
 use packets::{Fixture, arrived, secret};
 use sim::{Sim, at_ms, ms, tunnel};
 
@@ -50,16 +50,32 @@ fn engine() -> Engine {
     Engine::new(Time::ZERO, WallTime(0), setup)
 }
 
-/// Whether it may pass for an answer; if it does, it must say what the goldens say.
-fn parse(bytes: &[u8], what: &dyn Fn() -> String) -> bool {
+/// What the parsers make of a packet.
+#[derive(Debug, PartialEq, Eq)]
+enum Read {
+    /// It may pass for an answer.
+    Answer,
+    /// It is an ICMP error that quotes a probe.
+    Hint,
+    Refused,
+}
+
+/// Whatever is not refused must say what the goldens say.
+fn read(bytes: &[u8], what: &dyn Fn() -> String) -> Read {
     let arrived = arrived(bytes);
     let _ = probe::claimed_tunnel(arrived);
+    let quote = quote::parse(arrived, &secret());
+    if let Some(quote) = quote {
+        assert_eq!(quote.fields, packets::FIELDS, "{}", what());
+    }
     match probe::parse(arrived, &secret()) {
         Ok(reply) => {
             assert_eq!(reply.fields, packets::FIELDS, "{}", what());
-            true
+            assert_eq!(quote, None, "an answer and an error at once: {}", what());
+            Read::Answer
         }
-        Err(_) => false,
+        Err(Reject::IcmpType) if quote.is_some() => Read::Hint,
+        Err(_) => Read::Refused,
     }
 }
 
@@ -70,7 +86,7 @@ fn every_truncation_is_refused_without_a_panic() {
         for length in 0..golden.bytes.len() {
             let cut = &golden.bytes[..length];
             let what = || format!("{} cut to {length}", golden.name);
-            assert!(!parse(cut, &what), "{}", what());
+            assert_eq!(read(cut, &what), Read::Refused, "{}", what());
             engine.handle_datagram(Time::ZERO, Time::ZERO, 0, arrived(cut));
         }
     }
@@ -86,7 +102,7 @@ fn every_single_bit_flip_is_refused_or_says_the_same() {
             let (byte, mask) = (bit / 8, 0x80 >> (bit % 8));
             bytes[byte] ^= mask;
             let what = || format!("{}, byte {byte}, mask {mask:#04x}", golden.name);
-            if parse(&bytes, &what) {
+            if read(&bytes, &what) == Read::Answer {
                 accepted += 1;
                 let inside = golden.icmp_at.is_some_and(|at| byte >= at);
                 assert!(!(golden.accept && inside), "{}: a changed message was taken", what());
@@ -200,6 +216,7 @@ fn feed_all_parsers(bytes: &[u8], secret: &Secret, random: &mut Random) {
         [Arrived::V4(bytes), Arrived::V6 { protocol, source: address(2), destination: address(1), payload: bytes }]
     {
         let _ = probe::claimed_tunnel(arrived);
+        let _ = quote::parse(arrived, secret);
         if let Ok(reply) = probe::parse(arrived, secret) {
             assert_eq!(reply.fields, packets::FIELDS);
         }
@@ -210,6 +227,7 @@ fn feed_all_parsers(bytes: &[u8], secret: &Secret, random: &mut Random) {
 fn random_mutations_of_golden_packets() {
     let (goldens, mut engine, secret) = (goldens(), engine(), secret());
     let mut random = Random { seed: 0xAD17, drawn: 0 };
+    let mut hints = 0;
     for number in 0..mutations() {
         let one = &goldens[random.below(goldens.len())];
         let other = &goldens[random.below(goldens.len())];
@@ -221,13 +239,14 @@ fn random_mutations_of_golden_packets() {
             let skip = random.below(64).min(bytes.len());
             feed_all_parsers(&bytes[skip..], &secret, &mut random);
         }
-        parse(&bytes, &what);
+        hints += u64::from(read(&bytes, &what) == Read::Hint);
         engine.handle_datagram(Time::ZERO, Time::ZERO, 0, arrived(&bytes));
     }
     let received: u64 = engine.tunnels(Time::ZERO).iter().map(|view| view.counters.received).sum();
     assert_eq!(received, 0, "none of these was ever sent");
     let refused: u64 = engine.rejects().iter().sum();
-    assert_eq!(refused + engine.hints(), mutations(), "each is counted under one reason, or as a hint");
+    assert_eq!(engine.hints(), hints);
+    assert_eq!(refused + hints, mutations(), "each is counted under one reason, or as a hint");
     let met = Reject::ALL.iter().filter(|reject| engine.rejects()[reject.index()] > 0).count();
     assert!(met >= 24, "only {met} reasons were met: too little gets past the first checks");
 }

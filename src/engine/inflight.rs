@@ -40,6 +40,8 @@ pub struct Probe {
     pub standing: Standing,
     /// A burst has been started because of it, before its deadline: its failure starts no other.
     pub retried: bool,
+    /// An answer has come after it was given up.
+    pub late: bool,
 }
 
 /// What an answer turned out to be.
@@ -49,7 +51,8 @@ pub enum Settled {
     Now(Probe),
     /// The probe had been answered.
     Duplicate,
-    /// The probe had been given up; its data are there while they are still remembered.
+    /// The probe had been given up; its data are there the first time, while they are still
+    /// remembered. Sent again much later, the same answer would say that the path is slow.
     Late(Option<Probe>),
     /// No such probe was ever sent.
     NeverSent,
@@ -77,7 +80,14 @@ impl InFlight {
             self.probes.pop_front();
             self.first += 1;
         }
-        self.probes.push_back(Probe { sent, timeout, purpose, standing: Standing::Waiting, retried: false });
+        self.probes.push_back(Probe {
+            sent,
+            timeout,
+            purpose,
+            standing: Standing::Waiting,
+            retried: false,
+            late: false,
+        });
         self.waiting += 1;
         self.first + self.probes.len() as u64 - 1
     }
@@ -99,12 +109,15 @@ impl InFlight {
         if sequence >= self.first + self.probes.len() as u64 {
             return Settled::NeverSent;
         }
-        match self.get_mut(sequence).map(|probe| *probe) {
+        match self.get_mut(sequence) {
             None => Settled::Late(None),
             Some(probe) => match probe.standing {
                 Standing::Waiting => self.settle(sequence, Standing::Answered).map_or(Settled::Duplicate, Settled::Now),
                 Standing::Answered => Settled::Duplicate,
-                Standing::Lost | Standing::Inconclusive => Settled::Late(Some(probe)),
+                Standing::Lost | Standing::Inconclusive => {
+                    let again = std::mem::replace(&mut probe.late, true);
+                    Settled::Late((!again).then_some(*probe))
+                }
             },
         }
     }
