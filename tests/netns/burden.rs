@@ -6,7 +6,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use adit::engine::settings::Timeout;
+use adit::engine::settings::{Check, Timeout};
+use adit::engine::snapshot::TunnelView;
 use adit::engine::{State, Tunnel};
 use adit::reflect::plan::Fault;
 use adit::wire::{Family, Reject, checksum};
@@ -138,26 +139,30 @@ impl HeldUp {
 /// Answers are lost in the queue in front of the prober while somebody fills it with what the
 /// kernel's filter must let pass.
 fn a_full_receive_queue_is_no_failure() {
-    let scene = Scene::healthy(&[tunnel("t", REQUEST)]);
-    // So that there is always a probe on its way.
-    scene.far.suffer(vec![Fault { delay: ms(150), ..Fault::default() }]);
-    scene.prober.await_samples("t", 5);
-    let probe = Tap::open(&scene.pair.far).take(1).remove(0);
+    const WAY: Duration = ms(2_000);
+    let mut slow = tunnel("t", REQUEST);
+    slow.check = Check { timeout: Timeout::Fixed(2 * WAY), ..patient() };
+    let scene = Scene::healthy(&[slow]);
+    // So that many probes are on their way, and all their answers come when the queue is full.
+    scene.far.suffer(vec![Fault { delay: WAY, ..Fault::default() }]);
+    let probe = Tap::open(&scene.pair.far).take(10).remove(0);
     let mut stale = Packet::answer(&probe);
     stale.change(|payload| payload[16..24].fill(0xEE));
     let (injector, volley) = (Injector::open(&scene.pair.far), vec![stale.outward(); 500]);
     let before = scene.prober.view("t").counters;
 
     let held = HeldUp::new(&scene.prober);
-    (0..100).for_each(|_| injector.send(&volley));
+    (0..40).for_each(|_| injector.send(&volley));
+    std::thread::sleep(WAY);
     held.release();
 
     eventually("a counted overflow", || overflows(&scene.prober) > 0);
     scene.far.heal();
+    let counted = |view: &TunnelView| view.counters.local_faults > before.local_faults;
+    scene.prober.await_view("t", "lost answers that are no samples", counted);
     scene.prober.await_samples("t", 20);
     let after = scene.prober.view("t").counters;
     assert_eq!(after.lost, before.lost, "what the queue lost is no failure: {after:?}");
-    assert!(after.local_faults > before.local_faults, "and is counted: {after:?}");
     assert_eq!(scene.prober.entered("t"), [State::Healthy]);
 }
 
@@ -200,7 +205,7 @@ fn broken_checksums_do_not_pass_for_a_full_queue() {
     let injector = Injector::of(&scene.pair.far, Family::V6);
     let (stop, stopped) = mpsc::channel::<()>();
     let stranger = std::thread::spawn(move || {
-        let [broken, whole] = [1, 0].map(|error| echo_v6(error));
+        let [broken, whole] = [1, 0].map(echo_v6);
         while stopped.recv_timeout(ms(20)) == Err(mpsc::RecvTimeoutError::Timeout) {
             injector.send(&[(address(NEAR[1]), broken.clone()), (address(NEAR[1]), whole.clone())]);
         }
