@@ -202,6 +202,25 @@ fn the_reason_names_rule_and_numbers() {
     );
 }
 
+/// The closed form against counting up, where counting up ends.
+#[test]
+fn the_failures_that_a_ratio_still_wants_are_counted_exactly() {
+    for ratio in [1, 1_000, 333_333, 500_000, 900_000, 999_000, 1_000_000].map(Ratio) {
+        for (samples, failures) in
+            (0..40_u64).flat_map(|samples| (0..=samples).map(move |failures| (samples, failures)))
+        {
+            let counted = (0..50_000_u64).find(|more| ratio.reached(failures + more, samples + more));
+            assert_eq!(ratio.missing(failures, samples), counted, "{ratio:?}, {failures} of {samples}");
+        }
+    }
+    let nearly_all = Ratio(999_999);
+    assert_eq!(nearly_all.missing(0, 1), Some(999_999));
+    assert_eq!(nearly_all.missing(0, 10_000), Some(9_999_990_000), "without counting up");
+    assert!(nearly_all.reached(9_999_990_000, 10_000_000_000) && !nearly_all.reached(9_999_989_999, 9_999_999_999));
+    assert_eq!(Ratio(1_000_000).missing(5, 6), None, "with one success it is never all of them");
+    assert_eq!(Ratio(1_000_000).missing(6, 6), Some(0));
+}
+
 /// Every script of successes and failures up to this many samples, at spacings on both sides of
 /// every boundary, against the naive model; from every state.
 #[test]

@@ -88,6 +88,20 @@ impl Ratio {
     pub fn reached(self, part: u64, whole: u64) -> bool {
         u128::from(part) * 1_000_000 >= u128::from(whole) * u128::from(self.0)
     }
+
+    /// How many more failures bring `failures` of `samples` to this share. `None` if no number does:
+    /// where the share is 100 % and there is a success.
+    #[must_use]
+    pub fn missing(self, failures: u64, samples: u64) -> Option<u64> {
+        let share = u128::from(self.0);
+        let short = (u128::from(samples) * share).saturating_sub(u128::from(failures) * 1_000_000);
+        if short == 0 {
+            return Some(0);
+        }
+        // Each failure counts for a whole and makes the share of one more sample due.
+        let gain = 1_000_000_u128.checked_sub(share).filter(|gain| *gain > 0)?;
+        u64::try_from(short.div_ceil(gain)).ok()
+    }
 }
 
 /// The numbers in the rules. The defaults are the specification's.
