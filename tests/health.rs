@@ -165,6 +165,19 @@ fn rule_4_takes_thirty_clean_samples_and_five_minutes_below_the_limit() {
     );
 }
 
+/// "Holds no failure" is meant literally: a coarser ratio widens rule 3, not what counts as clean.
+#[test]
+fn rule_4_asks_for_thirty_samples_without_a_failure_whatever_the_ratio() {
+    for ratio in [1, 100_000, 500_000, 1_000_000].map(Ratio) {
+        let rules = Rules { degraded_ratio: ratio, ..Rules::default() };
+        let end = |line| replay(&mut Health::starting_as(State::Degraded, rules), samples(line));
+        let failing = "S every 10 s from 10 to 200, F@205, then S every 10 s from 210 to 490";
+        assert_eq!(end(failing), Vec::<String>::new(), "{ratio:?}: 29 after the failure");
+        let failing = "S every 10 s from 10 to 200, F@205, then S every 10 s from 210 to 500";
+        assert_eq!(end(failing), ["healthy@500"], "{ratio:?}: the 30th after the failure");
+    }
+}
+
 #[test]
 fn rule_5_gives_the_first_verdict_on_the_third_sample() {
     assert_eq!(from(State::Unknown, "S@0 S@1"), Vec::<String>::new());

@@ -5,7 +5,7 @@
 //! | 1 | unknown, healthy, degraded | the last second holds at least 3 samples, all failures | down |
 //! | 2 | down | the last 3 samples are successes | degraded |
 //! | 3 | healthy | of the last 5 minutes' samples at least 2 and at least 0.1 % failed | degraded |
-//! | 4 | degraded | the last 30 samples are clean and rule 3's condition does not hold | healthy |
+//! | 4 | degraded | none of the last 30 samples failed and rule 3's condition does not hold | healthy |
 //! | 5 | unknown | 3 samples, rule 1 did not fire | degraded if 2 failed, else healthy |
 //!
 //! The rules are applied to each sample in this order, and the first that fires ends it: there is
@@ -119,7 +119,7 @@ pub struct Rules {
     pub down_window: Duration,
     /// Rule 2: so many successes in a row.
     pub up_samples: u32,
-    /// Rule 4: so many last samples must be clean (L30); at most [`super::window::RECENT_MAX`].
+    /// Rule 4: of so many last samples none may have failed (L30); at most [`super::window::RECENT_MAX`].
     pub recovery_samples: u32,
 }
 
@@ -266,12 +266,9 @@ impl Health {
         self.failed_often() && self.rules.degraded_ratio.reached(self.window.failures(), self.window.samples())
     }
 
-    /// Rule 4's first condition: as many samples as it takes, and below the ratio, which is
-    /// "no failure" for any ratio up to one in that number.
-    pub(super) fn clean(&self) -> bool {
-        let (samples, failures) = self.window.last(self.rules.recovery_samples);
-        samples == self.rules.recovery_samples
-            && !self.rules.degraded_ratio.reached(u64::from(failures), u64::from(samples))
+    /// Rule 4's first condition: as many samples as it takes, none of them a failure, whatever the ratio.
+    fn clean(&self) -> bool {
+        self.window.successes_in_a_row() >= u64::from(self.rules.recovery_samples)
     }
 
     fn failed_often(&self) -> bool {
