@@ -35,6 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("commands::http_over_the_socket", http_over_the_socket),
         case("commands::status_has_every_field_of_the_interface", status_has_every_field_of_the_interface),
         case("commands::five_hundred_tunnels_take_no_more_sockets", five_hundred_tunnels_take_no_more_sockets),
+        case("commands::a_number_from_before_a_restart_is_a_gap", a_number_from_before_a_restart_is_a_gap),
         case("commands::another_user_may_look_but_not_touch", another_user_may_look_but_not_touch).with_two_users(),
     ]
 }
@@ -650,4 +651,32 @@ fn another_user_may_look_but_not_touch() {
     }
     assert!(!site.say(&["events"]).contains("drained"));
     assert_eq!(site.http("POST", "/v1/tunnels/ams-1/drain").0, 200, "root may");
+}
+
+fn a_number_from_before_a_restart_is_a_gap() {
+    let site = Site::new();
+    site.make_patient();
+    let (_daemon, _far) = site.healthy();
+    let first = |path: &str| {
+        let mut stream = UnixStream::connect(site.path("adit.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: adit\r\n\r\n").unwrap();
+        let lines = BufReader::new(stream).lines().map(Result::unwrap);
+        let mut objects = lines.filter(|line| line.starts_with('{'));
+        [objects.next().unwrap(), objects.next().unwrap()].map(|line| serde_json::from_str::<Value>(&line).unwrap())
+    };
+    for since in [1_000_000, u64::MAX] {
+        for follow in ["true", "false"] {
+            // A follower would wait for ever, was it not told at once.
+            let [gap, event] = first(&format!("/v1/events?since={since}&follow={follow}"));
+            assert_eq!((&gap["kind"], &gap["since"]), (&"gap".into(), &since.into()), "{gap}");
+            assert!(gap["missed"].is_null() && gap["last"].as_u64().unwrap() >= 3, "{gap}");
+            assert_eq!((&event["id"], &event["kind"]), (&1.into(), &"start".into()), "all there is");
+        }
+    }
+    let told = site.say(&["events", "--since", "1000000"]);
+    assert!(told.lines().next().unwrap().contains("restarted") && told.contains("started with 2 tunnels"), "{told}");
+    // The one that comes next is no gap.
+    let last = serde_json::from_str::<Value>(&site.http("GET", "/v1/healthz").2).unwrap()["last_event"].clone();
+    assert!(!site.http("GET", &format!("/v1/events?since={last}")).2.contains("gap"));
 }

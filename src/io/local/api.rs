@@ -9,11 +9,11 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Handle, OPENAPI, PIECE};
+use super::{Gap, Handle, OPENAPI, PIECE};
 use crate::config::nearest;
 use crate::engine::event::Event;
 use crate::engine::{Drain, Engine, Time};
@@ -205,21 +205,22 @@ async fn events(Shared(handle): Shared<Handle>, Asked(EventsQuery { since, follo
         if over {
             return None;
         }
-        let (missed, events) = handle.events(since, follow).await?;
+        let (gap, events) = handle.events(since, follow).await?;
         let last = events.last().map_or(since, |event| event.id);
         let over = !follow && events.len() < PIECE;
-        Some((lines(missed, &events), (handle, last, over)))
+        Some((lines(gap, &events), (handle, last, over)))
     });
     ([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response()
 }
 
-fn lines(missed: u64, events: &[Event]) -> Result<Bytes, serde_json::Error> {
+fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error> {
     let mut text = Vec::new();
-    if missed > 0 {
-        text.extend(format!("{{\"kind\":\"gap\",\"missed\":{missed}}}\n").into_bytes());
+    if let Some(gap) = gap {
+        serde_json::to_writer(&mut text, &gap)?;
+        text.push(b'\n');
     }
     for event in events {
-        event.serialize(&mut serde_json::Serializer::new(&mut text))?;
+        serde_json::to_writer(&mut text, event)?;
         text.push(b'\n');
     }
     Ok(text.into())
