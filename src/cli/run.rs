@@ -60,5 +60,6 @@ impl Stop {
 pub(super) fn start_log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
-    log.with_ansi(super::text::coloured(&io::stderr())).init();
+    // Whoever read the log may have gone. To say so on the same standard error would be a panic.
+    log.log_internal_errors(false).with_ansi(super::text::coloured(&io::stderr())).init();
 }

@@ -36,6 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("commands::status_has_every_field_of_the_interface", status_has_every_field_of_the_interface),
         case("commands::five_hundred_tunnels_take_no_more_sockets", five_hundred_tunnels_take_no_more_sockets),
         case("commands::a_number_from_before_a_restart_is_a_gap", a_number_from_before_a_restart_is_a_gap),
+        case("commands::a_log_that_nobody_reads_ends_nothing", a_log_that_nobody_reads_ends_nothing),
         case("commands::another_user_may_look_but_not_touch", another_user_may_look_but_not_touch).with_two_users(),
     ]
 }
@@ -679,4 +680,24 @@ fn a_number_from_before_a_restart_is_a_gap() {
     // The one that comes next is no gap.
     let last = serde_json::from_str::<Value>(&site.http("GET", "/v1/healthz").2).unwrap()["last_event"].clone();
     assert!(!site.http("GET", &format!("/v1/events?since={last}")).2.contains("gap"));
+}
+
+/// As in `adit run 2>&1 | head -1`.
+fn a_log_that_nobody_reads_ends_nothing() {
+    let site = Site::new();
+    site.make_patient();
+    let mut command = site.command("run", "adit.conf");
+    let mut daemon = Running::start(&site.pair.near, command.stderr(Stdio::piped()));
+    let mut log = BufReader::new(daemon.child.stderr.take().unwrap());
+    log.read_line(&mut String::new()).unwrap();
+    drop(log);
+    eventually("an answer", || site.adit(&["status"]).status.success());
+    for _ in 0..3 {
+        site.say(&["drain", "ams-1"]);
+        site.say(&["undrain", "ams-1"]);
+    }
+    daemon.send(Signal::SIGHUP);
+    assert_eq!(site.say(&["events"]).matches("no longer drained").count(), 3);
+    daemon.send(Signal::SIGTERM);
+    assert_eq!(daemon.end().code(), Some(0));
 }
