@@ -9,6 +9,7 @@ use super::args;
 use super::{Exit, Failure, Outcome};
 use crate::config::Config;
 use crate::daemon::{Daemon, plan::Plan};
+use crate::io::local::UnknownGroup;
 
 pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
     let config = Config::load(&config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
@@ -16,7 +17,7 @@ pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let stop = Stop::new()?;
-        let (daemon, handle, bound) = Daemon::start(Plan::new(config))?;
+        let (daemon, handle, bound) = Daemon::start(Plan::new(config)).map_err(failure)?;
         let server = bound.map(|bound| tokio::spawn(bound.serve(handle)));
         daemon.run(stop.wait()).await;
         if let Some(server) = server {
@@ -26,6 +27,14 @@ pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
         }
         Ok(Exit::Done)
     })
+}
+
+/// What is wrong with the configuration is told as such, though only this machine could say so.
+fn failure(error: io::Error) -> Failure {
+    match error.get_ref() {
+        Some(inner) if inner.is::<UnknownGroup>() => Failure::new(Exit::BadInput, inner.to_string()),
+        _ => error.into(),
+    }
 }
 
 /// The signals that end a daemon.

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -38,6 +39,14 @@ pub(crate) fn cases() -> Vec<Case> {
         case("commands::a_number_from_before_a_restart_is_a_gap", a_number_from_before_a_restart_is_a_gap),
         case("commands::a_log_that_nobody_reads_ends_nothing", a_log_that_nobody_reads_ends_nothing),
         case("commands::another_user_may_look_but_not_touch", another_user_may_look_but_not_touch).with_two_users(),
+        case(
+            "commands::nobody_may_use_the_socket_unless_a_group_is_there",
+            nobody_may_use_the_socket_unless_a_group_is_there,
+        )
+        .with_two_users(),
+        case("commands::the_group_that_is_named_may_use_the_socket", the_group_that_is_named_may_use_the_socket),
+        case("commands::an_unknown_group_starts_nothing", an_unknown_group_starts_nothing),
+        case("commands::nobody_else_can_hold_the_lock", nobody_else_can_hold_the_lock),
     ]
 }
 
@@ -232,6 +241,43 @@ impl Site {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, head.to_lowercase(), body.to_owned())
+    }
+}
+
+/// A user without any right, whose group is "nogroup".
+const NOBODY: u32 = 65_534;
+
+impl Site {
+    /// Lets other users find the socket, and the program.
+    fn open_to_all(&self) {
+        fs::set_permissions(self.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        // Where the program was built may be closed to others. Copied by another program: a file that
+        // this one has open for writing cannot be run (ETXTBSY).
+        assert!(Command::new("cp").arg(adit()).arg(self.path("adit")).status().unwrap().success());
+    }
+
+    /// Asks the daemon, as somebody without rights does.
+    fn as_nobody(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.path("adit"));
+        command.current_dir("/").uid(NOBODY).gid(NOBODY).arg("--socket").arg(self.path("adit.sock")).args(arguments);
+        command
+    }
+
+    /// The mode of a file, and its group.
+    fn mode(&self, name: &str) -> (u32, u32) {
+        let found = fs::symlink_metadata(self.path(name)).unwrap();
+        (found.mode() & 0o7777, found.gid())
+    }
+
+    /// Starts a daemon that must not start: how it ends, and what it says.
+    fn refused(&self) -> (Option<i32>, String) {
+        let daemon = Running::start(&self.pair.near, &mut self.command("run", "adit.conf"));
+        (daemon.end().code(), self.read("adit.conf.log"))
+    }
+
+    /// Changes the daemon's own settings.
+    fn set(&self, settings: &str) {
+        self.write("adit.conf", &self.configuration().replace("[daemon]", &format!("[daemon]\n{settings}")));
     }
 }
 
@@ -631,18 +677,11 @@ fn five_hundred_tunnels_take_no_more_sockets() {
 }
 
 fn another_user_may_look_but_not_touch() {
-    const NOBODY: u32 = 65_534;
     let site = Site::new();
+    site.set("socket_group = \"nogroup\"");
     let (_daemon, _far) = site.healthy();
-    fs::set_permissions(site.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // Where the program was built may be closed to others. Copied by another program: a file that
-    // this one has open for writing cannot be run (ETXTBSY).
-    assert!(Command::new("cp").arg(adit()).arg(site.path("adit")).status().unwrap().success());
-    let as_nobody = |arguments: &[&str]| {
-        let mut command = Command::new(site.path("adit"));
-        command.current_dir("/").uid(NOBODY).gid(NOBODY).arg("--socket").arg(site.path("adit.sock")).args(arguments);
-        command.output().unwrap()
-    };
+    site.open_to_all();
+    let as_nobody = |arguments: &[&str]| site.as_nobody(arguments).output().unwrap();
     assert_eq!(as_nobody(&["status", "ams-1"]).status.code(), Some(0));
     for arguments in [["drain", "ams-1"], ["undrain", "ams-1"]] {
         let refused = as_nobody(&arguments);
@@ -700,4 +739,63 @@ fn a_log_that_nobody_reads_ends_nothing() {
     assert_eq!(site.say(&["events"]).matches("no longer drained").count(), 3);
     daemon.send(Signal::SIGTERM);
     assert_eq!(daemon.end().code(), Some(0));
+}
+
+fn nobody_may_use_the_socket_unless_a_group_is_there() {
+    let site = Site::new();
+    site.open_to_all();
+    let _daemon = site.daemon();
+    let default = nix::unistd::Group::from_name("adit").unwrap();
+    assert_eq!(site.mode("adit.sock").0, if default.is_some() { 0o660 } else { 0o600 });
+    let Output { status, stderr, .. } = site.as_nobody(&["status"]).output().unwrap();
+    let said = String::from_utf8_lossy(&stderr);
+    assert_eq!(status.code(), Some(77), "{said}");
+    assert!(said.contains("socket_group"), "{said}");
+}
+
+fn the_group_that_is_named_may_use_the_socket() {
+    let site = Site::new();
+    // The one group that is there even in a user namespace.
+    site.set("socket_group = \"root\"");
+    let _daemon = site.daemon();
+    assert_eq!(site.mode("adit.sock"), (0o660, 0));
+}
+
+fn an_unknown_group_starts_nothing() {
+    let site = Site::new();
+    for key in ["socket_group", "admin_group"] {
+        site.set(&format!("{key} = \"no-such-group\""));
+        let (code, said) = site.refused();
+        assert_eq!(code, Some(78), "{said}");
+        for word in [key, "no-such-group", "groupadd"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        assert!(!site.path("adit.sock").exists(), "nothing is left behind");
+    }
+}
+
+fn nobody_else_can_hold_the_lock() {
+    let site = Site::new();
+    // As an earlier version left it.
+    site.write("adit.lock", "");
+    fs::set_permissions(site.path("adit.lock"), fs::Permissions::from_mode(0o644)).unwrap();
+    for _ in 0..2 {
+        let daemon = site.daemon();
+        assert_eq!(site.mode("adit.lock").0, 0o600);
+        daemon.send(Signal::SIGTERM);
+        assert!(daemon.end().success());
+        fs::remove_file(site.path("adit.lock")).unwrap();
+    }
+    // What is no lock of ours is neither followed nor changed.
+    site.write("precious", "");
+    fs::set_permissions(site.path("precious"), fs::Permissions::from_mode(0o640)).unwrap();
+    for link in [symlink::<PathBuf, PathBuf>, fs::hard_link::<PathBuf, PathBuf>] {
+        link(site.path("precious"), site.path("adit.lock")).unwrap();
+        let (code, said) = site.refused();
+        assert_eq!(code, Some(74), "{said}");
+        assert!(said.contains("adit.lock") && !said.contains("another adit"), "{said}");
+        assert_eq!(site.mode("precious").0, 0o640);
+        assert!(!site.path("adit.sock").exists());
+        fs::remove_file(site.path("adit.lock")).unwrap();
+    }
 }

@@ -18,7 +18,7 @@ mod serve;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use bind::{Access, Bound, bind};
+pub use bind::{Access, Bound, UnknownGroup, bind};
 
 use crate::engine::event::{Event, Ring};
 use crate::engine::{Engine, Time};

@@ -1,12 +1,13 @@
 //! Clients: how many, for how long.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::UnixStream;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use super::api::{BODY, Peer, router};
@@ -21,13 +22,17 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 impl Bound {
     /// Serves clients until the engine has ended.
-    pub async fn serve(self, handle: Handle) {
+    ///
+    /// # Errors
+    /// The runtime does not take the socket.
+    pub async fn serve(self, handle: Handle) -> io::Result<()> {
+        let listener = UnixListener::from_std(self.listener.try_clone()?)?;
         let router = router(handle.clone());
         let clients = Arc::new(Semaphore::new(CLIENTS));
         loop {
             let next = async {
                 let permit = Arc::clone(&clients).acquire_owned().await;
-                (permit, self.listener.accept().await)
+                (permit, listener.accept().await)
             };
             let (permit, accepted) = tokio::select! {
                 () = handle.ended() => break,
@@ -51,6 +56,7 @@ impl Bound {
         }
         let everyone = u32::try_from(CLIENTS).unwrap_or(u32::MAX);
         let _ = tokio::time::timeout(FAREWELL, clients.acquire_many(everyone)).await;
+        Ok(())
     }
 
     fn may_change(&self, stream: &UnixStream) -> bool {
