@@ -47,6 +47,10 @@ pub(crate) fn cases() -> Vec<Case> {
         case("commands::the_group_that_is_named_may_use_the_socket", the_group_that_is_named_may_use_the_socket),
         case("commands::an_unknown_group_starts_nothing", an_unknown_group_starts_nothing),
         case("commands::nobody_else_can_hold_the_lock", nobody_else_can_hold_the_lock),
+        case("commands::followers_lock_nobody_out", followers_lock_nobody_out),
+        case("commands::strangers_leave_places_to_root", strangers_leave_places_to_root).with_two_users(),
+        case("commands::members_of_the_admin_group_may_change", members_of_the_admin_group_may_change).with_two_users(),
+        case("commands::the_socket_has_a_thread_of_its_own", the_socket_has_a_thread_of_its_own),
     ]
 }
 
@@ -797,5 +801,88 @@ fn nobody_else_can_hold_the_lock() {
         assert_eq!(site.mode("precious").0, 0o640);
         assert!(!site.path("adit.sock").exists());
         fs::remove_file(site.path("adit.lock")).unwrap();
+    }
+}
+
+fn followers_lock_nobody_out() {
+    let site = Site::new();
+    let daemon = site.daemon();
+    let follow = || {
+        let mut stream = UnixStream::connect(site.path("adit.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET /v1/events?follow=true HTTP/1.1\r\nhost: adit\r\n\r\n").unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        (line.split(' ').nth(1).unwrap().parse::<u16>().unwrap(), stream)
+    };
+    let all: Vec<_> = (0..70).map(|_| follow()).collect();
+    let (following, refused): (Vec<_>, Vec<_>) = all.into_iter().partition(|(status, _)| *status == 200);
+    assert_eq!((following.len(), refused.len()), (48, 22));
+    for (status, mut stream) in refused {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(status == 503 && answer.contains("application/problem+json"), "{status}: {answer}");
+    }
+    assert!(site.say(&["events"]).contains("started with 2 tunnels"), "without following");
+    let late = site.adit(&["events", "--follow"]);
+    let said = String::from_utf8_lossy(&late.stderr);
+    assert!(late.status.code() == Some(69) && said.contains("follow"), "{said}");
+
+    daemon.send(Signal::SIGTERM);
+    for (_, mut stream) in following {
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap();
+        assert!(rest.contains("\"kind\":\"stop\""), "every follower hears of the end: {rest}");
+    }
+    assert!(daemon.end().success());
+}
+
+fn strangers_leave_places_to_root() {
+    let site = Site::new();
+    site.set("socket_group = \"nogroup\"");
+    site.open_to_all();
+    let _daemon = site.daemon();
+    let follower = |mut command: Command| {
+        let mut child = Running::start(&site.pair.near, command.stdout(Stdio::piped()).stderr(Stdio::null()));
+        let mut out = BufReader::new(child.child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        // It ends when nobody reads what it has to say.
+        (!line.is_empty()).then_some((child, out))
+    };
+    let strangers: Vec<_> = (0..50).filter_map(|_| follower(site.as_nobody(&["events", "--follow"]))).collect();
+    assert_eq!(strangers.len(), 44);
+    let mut command = Command::new(adit());
+    command.arg("--socket").arg(site.path("adit.sock")).args(["events", "--follow"]);
+    assert!(follower(command).is_some(), "root may still follow");
+}
+
+fn members_of_the_admin_group_may_change() {
+    // As Debian has them since ever: the group "daemon".
+    const DAEMON: u32 = 1;
+    let site = Site::new();
+    site.set("socket_group = \"daemon\"\nadmin_group = \"nogroup\"");
+    site.open_to_all();
+    let _daemon = site.daemon();
+    // Not by the group that is asked with, but by what the user database says of the user.
+    let member = site.as_nobody(&["drain", "ams-1"]).gid(DAEMON).output().unwrap();
+    assert!(member.status.success(), "{}", String::from_utf8_lossy(&member.stderr));
+    let other = site.as_nobody(&["drain", "ams-1"]).uid(DAEMON).gid(DAEMON).output().unwrap();
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(other.status.code() == Some(77) && said.contains("admin_group"), "{said}");
+}
+
+fn the_socket_has_a_thread_of_its_own() {
+    let site = Site::new();
+    site.set("socket_group = \"root\"");
+    let daemon = site.daemon();
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.child.id())).unwrap();
+    let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+    assert!(names.into_iter().any(|name| name.trim() == "adit-socket"));
+    let log = site.read("adit.conf.log");
+    let line = log.lines().find(|line| line.contains("serving")).unwrap_or_else(|| panic!("{log}"));
+    for word in ["adit.sock", "group=\"root\"", "tunnels=2", "namespaces=1"] {
+        assert!(line.contains(word), "{word}: {line}");
     }
 }

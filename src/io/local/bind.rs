@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
-use nix::unistd::{Group, chown, geteuid};
+use nix::unistd::{Gid, Group, chown, geteuid};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::config::defaults::SOCKET_GROUP;
@@ -54,7 +54,7 @@ impl std::error::Error for UnknownGroup {}
 pub struct Bound {
     pub(super) listener: UnixListener,
     pub(super) place: Place,
-    pub(super) admins: Option<Group>,
+    pub(super) admins: Option<Gid>,
     readers: Option<String>,
 }
 
@@ -121,7 +121,7 @@ pub fn bind(access: &Access) -> io::Result<Bound> {
     socket.listen(BACKLOG).map_err(cannot_listen)?;
     socket.set_nonblocking(true)?;
     let listener = OwnedFd::from(socket).into();
-    Ok(Bound { listener, place, admins, readers })
+    Ok(Bound { listener, place, admins: admins.map(|group| group.gid), readers })
 }
 
 /// Lets nobody use the socket but root, the daemon's own user, and a group: the one that is named,

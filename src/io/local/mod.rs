@@ -1,13 +1,13 @@
 //! The local socket: HTTP/1.1 with JSON, so that `curl --unix-socket` and every language can use it.
 //!
 //! A request becomes a question to the engine's loop ([`Handle::ask`]); the answer is turned into
-//! JSON here, off the loop. A slow or stuck client costs the engine nothing: clients are limited
-//! in number and time, and a follower of events is given them piece by piece.
+//! JSON here, on another thread. A slow or stuck client costs the engine nothing: clients are
+//! limited in number and time, and a follower of events is given them piece by piece.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `bind` | the socket's path: whose it is, who may use it |
-//! | `serve` | clients: how many, for how long |
+//! | `serve` | clients: on which thread, how many, for how long |
 //! | `api` | what can be asked, and the answers |
 //! | `openapi.json` | the description of that |
 
@@ -19,6 +19,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use bind::{Access, Bound, UnknownGroup, bind};
+pub use serve::Server;
 
 use crate::engine::event::{Event, Ring};
 use crate::engine::{Engine, Time};
