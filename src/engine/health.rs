@@ -155,6 +155,8 @@ pub struct Transition {
 pub struct Reason {
     /// 1 to 5, as in the table above.
     pub rule: u8,
+    /// How many last samples are alike; 0 where the rule does not ask for that.
+    pub alike: u32,
     /// Samples looked at.
     pub samples: u64,
     /// Failures among them.
@@ -165,13 +167,13 @@ pub struct Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rule, samples, failures, span } = self;
+        let Self { rule, alike, samples, failures, span } = self;
         let span = humantime::format_duration(*span);
         match rule {
-            1 => write!(f, "rule 1: all of the last {samples} samples failed within {span}"),
-            2 => write!(f, "rule 2: the last {samples} samples are successes"),
+            1 => write!(f, "rule 1: all of the last {alike} samples failed within {span}"),
+            2 => write!(f, "rule 2: the last {alike} samples are successes"),
             3 => write!(f, "rule 3: {failures} of {samples} samples failed in {span}"),
-            4 => write!(f, "rule 4: the last {samples} samples are clean, and so are the last {span}"),
+            4 => write!(f, "rule 4: the last {alike} samples are clean, {failures} of {samples} failed in {span}"),
             _ => write!(f, "rule 5: {failures} of the first {samples} samples failed"),
         }
     }
@@ -281,12 +283,16 @@ impl Health {
 
     fn reason(&self, rule: u8) -> Reason {
         let rules = &self.rules;
-        let (samples, failures, span) = match rule {
-            1 => (u64::from(rules.down_min_samples), u64::from(rules.down_min_samples), rules.down_window),
-            2 => (u64::from(rules.up_samples), 0, Duration::ZERO),
-            4 => (u64::from(rules.recovery_samples), 0, rules.degraded_window),
-            _ => (self.window.samples(), self.window.failures(), rules.degraded_window),
+        let long = (self.window.samples(), self.window.failures(), rules.degraded_window);
+        let (alike, (samples, failures, span)) = match rule {
+            1 => {
+                let count = u64::from(rules.down_min_samples);
+                (rules.down_min_samples, (count, count, rules.down_window))
+            }
+            2 => (rules.up_samples, (u64::from(rules.up_samples), 0, Duration::ZERO)),
+            4 => (rules.recovery_samples, long),
+            _ => (0, long),
         };
-        Reason { rule, samples, failures, span }
+        Reason { rule, alike, samples, failures, span }
     }
 }
