@@ -75,7 +75,7 @@ fn every_view_is_as_described() {
 
 #[test]
 fn every_path_that_is_served_is_described_and_the_other_way_round() {
-    let source = std::fs::read_to_string("src/io/local.rs").expect("the source");
+    let source = std::fs::read_to_string("src/io/local/api.rs").expect("the source");
     let served: BTreeSet<String> = source
         .lines()
         .filter_map(|line| line.trim().strip_prefix(".route(\"")?.split('"').next())

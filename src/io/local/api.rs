@@ -1,16 +1,6 @@
-//! The local socket: HTTP/1.1 with JSON, so that `curl --unix-socket` and every language can use it.
-//!
-//! A request becomes a question to the engine's loop ([`Handle::ask`]); the answer is turned into
-//! JSON here, off the loop. A slow or stuck client costs the engine nothing: clients are limited
-//! in number and time, and a follower of events is given them piece by piece.
+//! What can be asked, and the answers.
 
-use std::fs;
-use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Path as Part, Query, State as Shared};
@@ -19,212 +9,25 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use nix::fcntl::{Flock, FlockArg};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+use super::{Handle, OPENAPI, PIECE};
 use crate::config::nearest;
 use crate::engine::event::Event;
 use crate::engine::{Drain, Engine, Time};
 
-/// Clients at once; more wait to be accepted.
-const CLIENTS: usize = 64;
-/// How long a client may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long clients may take, once the engine has ended, to hear the rest of their answers.
-const FAREWELL: Duration = Duration::from_millis(500);
-/// Events handed to a follower at once.
-const PIECE: usize = 256;
 /// Bytes of a request's body that are read at most; no request needs any.
-const BODY: usize = 64 << 10;
-
-/// The description of everything that is served here.
-pub const OPENAPI: &str = include_str!("openapi.json");
-
-/// A question to the engine: run by its loop, between two wake-ups.
-pub type Question = Box<dyn FnOnce(&mut Engine, Time) + Send>;
-
-/// The way to the engine's loop.
-#[derive(Debug, Clone)]
-pub struct Handle {
-    questions: mpsc::Sender<Question>,
-    last_event: watch::Receiver<u64>,
-}
-
-impl Handle {
-    /// A handle that asks over `questions` and hears of new events over `last_event`.
-    #[must_use]
-    pub const fn new(questions: mpsc::Sender<Question>, last_event: watch::Receiver<u64>) -> Self {
-        Self { questions, last_event }
-    }
-
-    /// Asks the engine; `None` if its loop has ended.
-    pub async fn ask<R: Send + 'static>(
-        &self,
-        question: impl FnOnce(&mut Engine, Time) -> R + Send + 'static,
-    ) -> Option<R> {
-        let (answer, wait) = oneshot::channel();
-        let question: Question = Box::new(move |engine, now| {
-            // The asker may have gone; then nobody misses the answer.
-            let _ = answer.send(question(engine, now));
-        });
-        self.questions.send(question).await.ok()?;
-        wait.await.ok()
-    }
-
-    /// Waits until the engine's loop has ended.
-    async fn ended(&self) {
-        let mut last_event = self.last_event.clone();
-        while last_event.changed().await.is_ok() {}
-    }
-
-    /// The next events after `since`, waiting for one if `wait`; with how many were missed.
-    pub async fn events(&mut self, since: u64, wait: bool) -> Option<(u64, Vec<Event>)> {
-        if wait {
-            self.last_event.wait_for(|&last| last > since).await.ok()?;
-        }
-        self.ask(move |engine, _| {
-            let events = engine.events();
-            (events.missed(since), events.after(since).take(PIECE).cloned().collect())
-        })
-        .await
-    }
-}
-
-/// Where the socket is and who may use it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Access {
-    /// Path of the socket.
-    pub path: PathBuf,
-    /// The group that may read; everybody's if none is named.
-    pub readers: Option<String>,
-    /// The group that may change, besides root and the daemon's own user.
-    pub admins: Option<String>,
-}
-
-/// The socket, and the lock that says that this process owns its path.
-#[derive(Debug)]
-pub struct Bound {
-    listener: UnixListener,
-    path: PathBuf,
-    admins: Option<nix::unistd::Group>,
-    lock: Flock<fs::File>,
-}
-
-/// Takes the socket's path.
-///
-/// # Errors
-/// [`io::ErrorKind::AddrInUse`] if another daemon owns it; a path that is something else than a
-/// socket is left alone.
-pub fn bind(access: &Access) -> io::Result<Bound> {
-    let path = &access.path;
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(|error| named(error, "cannot make the folder of the socket", folder))?;
-    }
-    let lock_path = path.with_extension("lock");
-    let file = fs::OpenOptions::new().create(true).append(true).open(&lock_path);
-    let file = file.map_err(|error| named(error, "cannot open the socket's lock", &lock_path))?;
-    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
-        io::Error::new(io::ErrorKind::AddrInUse, format!("another adit already serves {}", path.display()))
-    })?;
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
-        Ok(_) => {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                format!("{} is there and no socket; it is left alone", path.display()),
-            ));
-        }
-        Err(_) => {}
-    }
-    let listener = UnixListener::bind(path).map_err(|error| named(error, "cannot listen on", path))?;
-    let mode = if access.readers.is_some() { 0o660 } else { 0o666 };
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    if let Some(readers) = &access.readers {
-        let group = group(readers)?;
-        nix::unistd::chown(path, None, Some(group.gid))
-            .map_err(|error| named(error.into(), "cannot give to its group", path))?;
-    }
-    let admins = access.admins.as_deref().map(group).transpose()?;
-    Ok(Bound { listener, path: path.clone(), admins, lock })
-}
-
-fn group(name: &str) -> io::Result<nix::unistd::Group> {
-    let found = nix::unistd::Group::from_name(name)?;
-    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no group {name}")))
-}
-
-fn named(error: io::Error, what: &str, path: &Path) -> io::Error {
-    io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
-}
+pub(super) const BODY: usize = 64 << 10;
 
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
-struct Peer {
-    may_change: bool,
+pub(super) struct Peer {
+    pub(super) may_change: bool,
 }
 
-impl Bound {
-    /// Serves clients until the engine has ended.
-    pub async fn serve(self, handle: Handle) {
-        let router = router(handle.clone());
-        let clients = Arc::new(Semaphore::new(CLIENTS));
-        loop {
-            let next = async {
-                let permit = Arc::clone(&clients).acquire_owned().await;
-                (permit, self.listener.accept().await)
-            };
-            let (permit, accepted) = tokio::select! {
-                () = handle.ended() => break,
-                next = next => next,
-            };
-            let Ok((stream, _)) = accepted else {
-                // Out of descriptors, say: not to be met by spinning.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let peer = Peer { may_change: self.may_change(&stream) };
-            let service = TowerToHyperService::new(router.clone().layer(Extension(peer)));
-            tokio::spawn(async move {
-                let mut http = hyper::server::conn::http1::Builder::new();
-                http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(BODY).keep_alive(false);
-                if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
-                    tracing::debug!(%error, "a client of the local socket went wrong");
-                }
-                drop(permit);
-            });
-        }
-        let everyone = u32::try_from(CLIENTS).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(FAREWELL, clients.acquire_many(everyone)).await;
-    }
-
-    fn may_change(&self, stream: &UnixStream) -> bool {
-        let Ok(peer) = stream.peer_cred() else { return false };
-        let uid = nix::unistd::Uid::from_raw(peer.uid());
-        uid.is_root() || uid == nix::unistd::geteuid() || self.is_admin(uid, peer.gid())
-    }
-
-    fn is_admin(&self, uid: nix::unistd::Uid, gid: u32) -> bool {
-        let Some(admins) = &self.admins else { return false };
-        let name = nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name);
-        admins.gid.as_raw() == gid || name.is_some_and(|name| admins.mem.contains(&name))
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        // The lock file stays: removing it would let two daemons lock two files of one name.
-        let _ = fs::remove_file(&self.path);
-        let _ = &self.lock;
-    }
-}
-
-fn router(handle: Handle) -> Router {
+pub(super) fn router(handle: Handle) -> Router {
     Router::new()
         .route("/v1/tunnels", get(tunnels))
         .route("/v1/tunnels/{name}", get(tunnel))

@@ -1,0 +1,79 @@
+//! The local socket: HTTP/1.1 with JSON, so that `curl --unix-socket` and every language can use it.
+//!
+//! A request becomes a question to the engine's loop ([`Handle::ask`]); the answer is turned into
+//! JSON here, off the loop. A slow or stuck client costs the engine nothing: clients are limited
+//! in number and time, and a follower of events is given them piece by piece.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `bind` | the socket's path: whose it is, who may use it |
+//! | `serve` | clients: how many, for how long |
+//! | `api` | what can be asked, and the answers |
+//! | `openapi.json` | the description of that |
+
+mod api;
+mod bind;
+mod serve;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use bind::{Access, Bound, bind};
+
+use crate::engine::event::Event;
+use crate::engine::{Engine, Time};
+
+/// Events handed to a follower at once.
+const PIECE: usize = 256;
+
+/// The description of everything that is served here.
+pub const OPENAPI: &str = include_str!("openapi.json");
+
+/// A question to the engine: run by its loop, between two wake-ups.
+pub type Question = Box<dyn FnOnce(&mut Engine, Time) + Send>;
+
+/// The way to the engine's loop.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    questions: mpsc::Sender<Question>,
+    last_event: watch::Receiver<u64>,
+}
+
+impl Handle {
+    /// A handle that asks over `questions` and hears of new events over `last_event`.
+    #[must_use]
+    pub const fn new(questions: mpsc::Sender<Question>, last_event: watch::Receiver<u64>) -> Self {
+        Self { questions, last_event }
+    }
+
+    /// Asks the engine; `None` if its loop has ended.
+    pub async fn ask<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Engine, Time) -> R + Send + 'static,
+    ) -> Option<R> {
+        let (answer, wait) = oneshot::channel();
+        let question: Question = Box::new(move |engine, now| {
+            // The asker may have gone; then nobody misses the answer.
+            let _ = answer.send(question(engine, now));
+        });
+        self.questions.send(question).await.ok()?;
+        wait.await.ok()
+    }
+
+    /// Waits until the engine's loop has ended.
+    async fn ended(&self) {
+        let mut last_event = self.last_event.clone();
+        while last_event.changed().await.is_ok() {}
+    }
+
+    /// The next events after `since`, waiting for one if `wait`; with how many were missed.
+    pub async fn events(&mut self, since: u64, wait: bool) -> Option<(u64, Vec<Event>)> {
+        if wait {
+            self.last_event.wait_for(|&last| last > since).await.ok()?;
+        }
+        self.ask(move |engine, _| {
+            let events = engine.events();
+            (events.missed(since), events.after(since).take(PIECE).cloned().collect())
+        })
+        .await
+    }
+}
