@@ -102,6 +102,19 @@ impl Ratio {
         let gain = 1_000_000_u128.checked_sub(share).filter(|gain| *gain > 0)?;
         u64::try_from(short.div_ceil(gain)).ok()
     }
+
+    /// How many more successes bring `failures` of `samples` below this share.
+    #[must_use]
+    pub fn diluting(self, failures: u64, samples: u64) -> u64 {
+        let below = u128::from(failures) * 1_000_000 / u128::from(self.0.max(1)) + 1;
+        u64::try_from(below.saturating_sub(u128::from(samples))).unwrap_or(u64::MAX)
+    }
+
+    /// Whether this is more than a half.
+    #[must_use]
+    pub const fn is_most(self) -> bool {
+        self.0 > 500_000
+    }
 }
 
 /// The numbers in the rules. The defaults are the specification's.
@@ -121,6 +134,25 @@ pub struct Rules {
     pub up_samples: u32,
     /// Rule 4: of so many last samples none may have failed (L30); at most [`super::window::RECENT_MAX`].
     pub recovery_samples: u32,
+}
+
+impl Rules {
+    /// Rule 3: how many more failures it takes in a window with so many failures and samples; `None` if
+    /// no number does while they are in it.
+    #[must_use]
+    pub fn lossy_after(&self, failures: u64, samples: u64) -> Option<u64> {
+        let by_count = u64::from(self.degraded_min_failures).saturating_sub(failures);
+        Some(self.degraded_ratio.missing(failures, samples)?.max(by_count))
+    }
+
+    /// Rule 4: how many more successes it takes until rule 3's condition does not hold any more.
+    #[must_use]
+    pub fn clean_after(&self, failures: u64, samples: u64) -> u64 {
+        if failures < u64::from(self.degraded_min_failures) {
+            return 0;
+        }
+        self.degraded_ratio.diluting(failures, samples)
+    }
 }
 
 impl Default for Rules {
@@ -264,7 +296,7 @@ impl Health {
     }
 
     /// Rule 3's condition.
-    pub(super) fn lossy(&self) -> bool {
+    fn lossy(&self) -> bool {
         self.failed_often() && self.rules.degraded_ratio.reached(self.window.failures(), self.window.samples())
     }
 
