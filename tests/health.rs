@@ -210,9 +210,20 @@ fn the_reason_names_rule_and_numbers() {
             "rule 3: 2 of 2 samples failed in 5m",
             "rule 1: all of the last 3 samples failed within 1s",
             "rule 2: the last 3 samples are successes",
-            "rule 4: the last 30 samples are clean, and so are the last 5m",
+            "rule 4: the last 30 samples are clean, 0 of 292 failed in 5m",
         ]
     );
+    for (line, reason) in [
+        ("F@0 F@1, then S every 1 s from 2", "rule 4: the last 30 samples are clean, 1 of 300 failed in 5m"),
+        (
+            "F@0 F@1, then S every 0.1 s from 1.1 to 280",
+            "rule 4: the last 30 samples are clean, 2 of 2001 failed in 5m",
+        ),
+    ] {
+        let mut health = Health::starting_as(State::Degraded, Rules::default());
+        let found = samples(line).into_iter().find_map(|(at, outcome)| health.judge(at, outcome));
+        assert_eq!(found.unwrap().reason.to_string(), reason, "gone from the window, or diluted in it");
+    }
 }
 
 /// The closed form against counting up, where counting up ends.

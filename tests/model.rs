@@ -164,11 +164,11 @@ proptest! {
         let latest: Vec<bool> = window.latest(30).map(|(_, rtt)| rtt.is_none()).collect();
         let expected: Vec<bool> = kept.iter().skip(kept.len().saturating_sub(30)).map(|(_, failed)| *failed).collect();
         prop_assert_eq!(latest, expected);
-        let last_failures = kept.iter().rev().filter(|(_, failed)| *failed).map(|(at, _)| Time::from_nanos(at + length));
-        for (back, leaves) in last_failures.enumerate() {
-            prop_assert_eq!(window.leaves(back), Some(leaves));
-        }
-        prop_assert_eq!(window.leaves(failures), None);
+        let leaving: Vec<_> = window.leaving().collect();
+        let expected: Vec<_> = kept.iter().map(|(at, failed)| (Time::from_nanos(at + length), *failed)).collect();
+        prop_assert_eq!(leaving, expected);
+        let last_success = samples.iter().rev().find(|(_, failed)| !failed).map(|(at, _)| Time::from_nanos(*at));
+        prop_assert_eq!(window.last_success(), last_success);
     }
 }
 

@@ -73,6 +73,31 @@ fn every_view_is_as_described() {
     }
 }
 
+/// As the interface shows them: `"health":1`, `"seconds":300`, which a strict decoder of integers reads.
+#[test]
+fn whole_numbers_have_no_fraction() {
+    let mut odd = sim::tunnel(1);
+    odd.check.rules.degraded_window = sim::ms(2_500);
+    let mut sim = Sim::new(vec![sim::tunnel(0), odd], Vec::new(), 3);
+    let mut seen = BTreeSet::new();
+    for (until, cut) in [(0, false), (3_000, true), (8_000, false), (9_500, false)] {
+        sim.run_until(at_ms(until));
+        let now = sim.now;
+        for view in Engine::tunnels(&mut sim.engine, now) {
+            let text = serde_json::to_string(&view).expect("a value");
+            let field = |name: &str| {
+                let rest = text.split(&format!("\"{name}\":")).nth(1).unwrap_or_default();
+                format!("{name} {}", rest.split([',', '}']).next().unwrap_or_default())
+            };
+            seen.insert(field("health"));
+            seen.insert(field("seconds"));
+        }
+        (0..2).for_each(|index| if cut { sim.cut(index) } else { sim.heal(index) });
+    }
+    let expected = ["health 0", "health 0.5", "health 1", "health null", "seconds 2.5", "seconds 300"];
+    assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn every_path_that_is_served_is_described_and_the_other_way_round() {
     let source = std::fs::read_to_string("src/io/local/api.rs").expect("the source");

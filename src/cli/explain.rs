@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::args;
 use super::client::{block_on, escaped, get};
-use super::text::{ago, coloured, style_of, thousands};
+use super::text::{ago, ahead, coloured, style_of, thousands};
 use super::{Exit, Outcome};
 
 pub(super) fn run(socket: &Path, args: &args::Explain) -> Outcome {
@@ -49,10 +49,11 @@ fn sentences(it: &Value, colours: bool) -> Vec<String> {
     for next in it["next"].as_array().into_iter().flatten() {
         let part = |name: &str| next[name].as_str().unwrap_or("-");
         lines.push(format!(
-            "  becomes  {} (rule {}) after {}; at the earliest {}",
+            "  becomes  {} (rule {}) after {}; {} at the earliest ({})",
             part("to"),
             next["rule"],
             part("needs"),
+            ahead(part("earliest")),
             part("earliest")
         ));
     }

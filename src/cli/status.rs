@@ -143,10 +143,10 @@ fn one(tunnel: &Value, colours: bool) -> Vec<String> {
         (
             "loss",
             format!(
-                "{} of {} in {} s ({})",
+                "{} of {} in {} ({})",
                 number(&window["failures"]),
                 number(&window["samples"]),
-                window["seconds"],
+                span(&window["seconds"]),
                 loss(tunnel)
             ),
         ),
@@ -181,6 +181,14 @@ fn one(tunnel: &Value, colours: bool) -> Vec<String> {
     ]
     .map(|(name, value)| format!("{name:<13} {value}"))
     .to_vec()
+}
+
+/// A number of seconds as `5m`, or `2s 500ms`.
+fn span(seconds: &Value) -> String {
+    let millis = (seconds.as_f64().unwrap_or(0.0) * 1_000.0).round();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a window of a day at the most")]
+    let span = Duration::from_millis(millis as u64);
+    humantime::format_duration(span).to_string()
 }
 
 fn text(value: &Value) -> String {

@@ -95,6 +95,17 @@ pub(super) fn ago(at: &str) -> String {
     short(elapsed)
 }
 
+/// How far ahead an RFC 3339 time is: `at once`, `in 300ms`, `in 12s`, `in 5m 3s`.
+pub(super) fn ahead(at: &str) -> String {
+    let then = humantime::parse_rfc3339(at).ok();
+    let left = then.and_then(|then| then.duration_since(now()).ok()).unwrap_or_default();
+    match left.as_millis() {
+        0 => "at once".to_owned(),
+        millis @ 1..1_000 => format!("in {millis}ms"),
+        _ => format!("in {}", short(left)),
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "shown to a person; decides nothing")]
 fn now() -> SystemTime {
     SystemTime::now()

@@ -1,13 +1,11 @@
 //! Why a tunnel has its state, and what must happen before it has another.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use super::prober::Prober;
 use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason};
 use super::time::WallTime;
-use super::{Engine, State, Time};
+use super::{Engine, State, Time, earliest};
 
 /// The data behind `adit explain`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -60,7 +58,8 @@ pub struct Next {
     pub rule: u8,
     /// What must happen.
     pub needs: String,
-    /// When at the earliest.
+    /// When at the earliest: never sooner, whatever the path and the kernel do. Before now, where the
+    /// deadline that decides has passed already.
     pub earliest: WallTime,
 }
 
@@ -70,7 +69,7 @@ const SHOWN: usize = 30;
 impl Engine {
     /// Explains a tunnel's state.
     pub fn explain(&mut self, now: Time, tunnel: u32) -> Option<Explanation> {
-        let offset = self.wall_offset;
+        let (offset, stall_end) = (self.wall_offset, self.stall_end);
         let wall = move |at: Time| WallTime(at.as_nanos().saturating_add(offset));
         let prober = self.probers.get_mut(tunnel as usize)?;
         prober.health.forget(now);
@@ -88,7 +87,7 @@ impl Engine {
             drained: prober.drain.is_some(),
             penalty: prober.penalty(),
             samples: samples.collect(),
-            next: next(prober, now, wall),
+            next: next(prober, now, stall_end, wall),
             last_failure: last_failure(prober),
             last_reject: last_reject(prober),
             last_hint: last_hint(prober),
@@ -97,80 +96,82 @@ impl Engine {
     }
 }
 
-fn next(prober: &Prober, now: Time, wall: impl Fn(Time) -> WallTime) -> Vec<Next> {
+/// The changes that are possible, each with its promise (see [`earliest`]).
+fn next(prober: &Prober, now: Time, stall_end: Time, wall: impl Fn(Time) -> WallTime) -> Vec<Next> {
     if !prober.settings.check.enabled {
         return Vec::new();
     }
-    let due = prober.next_due.max(now);
-    let down = || Next { to: State::Down, rule: 1, needs: dead_needs(prober), earliest: wall(now + prober.timeout()) };
-    match prober.health.state() {
-        State::Unknown => vec![down(), first_verdict(prober, wall(due))],
-        State::Healthy => vec![down(), lossy(prober, wall(now + prober.timeout()))],
-        State::Degraded => vec![down(), recovery(prober, now, due, wall)],
-        State::Down => vec![alive(prober, wall(due))],
+    let next = |to, rule, needs, at: Option<Time>| at.map(|at| Next { to, rule, needs, earliest: wall(at) });
+    let down = next(State::Down, 1, dead(prober), earliest::dead(prober, now, stall_end));
+    let all = match prober.health.state() {
+        State::Unknown => {
+            let missing =
+                u64::from(prober.health.rules().down_min_samples).saturating_sub(prober.health.window().total());
+            let [few, many] = first_verdict(prober, missing);
+            let good = earliest::good_start(prober, now, stall_end, missing);
+            let bad = earliest::bad_start(prober, now, stall_end, missing);
+            vec![down, next(State::Healthy, 5, few, good), next(State::Degraded, 5, many, bad)]
+        }
+        State::Healthy => {
+            vec![down, next(State::Degraded, 3, lossy(prober), earliest::lossy(prober, now, stall_end))]
+        }
+        State::Degraded => {
+            vec![down, next(State::Healthy, 4, clean(prober), earliest::clean(prober, now, stall_end))]
+        }
+        State::Down => {
+            let missing =
+                u64::from(prober.health.rules().up_samples).saturating_sub(prober.health.window().successes_in_a_row());
+            let needs = format!("{} in a row", counted(missing, "more success", "es"));
+            vec![next(State::Degraded, 2, needs, Some(earliest::alive(prober, now, missing)))]
+        }
+    };
+    all.into_iter().flatten().collect()
+}
+
+fn dead(prober: &Prober) -> String {
+    let rules = prober.health.rules();
+    let span = humantime::format_duration(rules.down_window);
+    format!("{} within {span}, every one a failure", counted(rules.down_min_samples.into(), "sample", "s"))
+}
+
+fn first_verdict(prober: &Prober, missing: u64) -> [String; 2] {
+    let least = prober.health.rules().degraded_min_failures;
+    let samples = counted(missing, "more sample", "s");
+    let so_far = match prober.health.window().failures() {
+        0 => String::new(),
+        failures => format!(", with the {failures} so far"),
+    };
+    ["fewer than", "at least"]
+        .map(|bound| format!("{samples}, {bound} {} among them{so_far}", counted(least.into(), "failure", "s")))
+}
+
+fn lossy(prober: &Prober) -> String {
+    let (rules, window) = (prober.health.rules(), prober.health.window());
+    let (failures, samples) = (window.failures(), window.samples());
+    let span = humantime::format_duration(rules.degraded_window);
+    match rules.lossy_after(failures, samples) {
+        Some(0) => format!("any sample while {failures} of {samples} failed in {span}"),
+        Some(missing) => {
+            let more = counted(missing, "more failure", "s");
+            format!("{more} while {failures} of {samples} failed in {span}")
+        }
+        None => format!("no success left in the last {span} (now {failures} of {samples} failed)"),
     }
 }
 
-fn dead_needs(prober: &Prober) -> String {
-    let rules = prober.health.rules();
-    let span = humantime::format_duration(rules.down_window);
-    format!("{} samples within {span}, every one a failure", rules.down_min_samples)
-}
-
-fn first_verdict(prober: &Prober, earliest: WallTime) -> Next {
-    let missing = u64::from(prober.health.rules().down_min_samples).saturating_sub(prober.health.window().total());
-    let needs = format!(
-        "{missing} more samples, fewer than {} failures among them",
-        prober.health.rules().degraded_min_failures
-    );
-    Next { to: State::Healthy, rule: 5, needs, earliest }
-}
-
-fn lossy(prober: &Prober, earliest: WallTime) -> Next {
+fn clean(prober: &Prober) -> String {
     let (rules, window) = (prober.health.rules(), prober.health.window());
-    let (failures, samples) = (window.failures(), window.samples());
-    let by_count = u64::from(rules.degraded_min_failures).saturating_sub(failures);
+    let missing = u64::from(rules.recovery_samples).saturating_sub(window.successes_in_a_row());
     let span = humantime::format_duration(rules.degraded_window);
-    let needs = match rules.degraded_ratio.missing(failures, samples).map(|by_ratio| by_ratio.max(by_count)) {
-        Some(0) => format!("any sample while the last {span} hold {failures} failures of {samples}"),
-        Some(missing) => format!("{missing} more failed samples while the last {span} hold {failures} of {samples}"),
-        None => format!("no success left in the last {span}, which hold {failures} failures of {samples}"),
-    };
-    Next { to: State::Degraded, rule: 3, needs, earliest }
-}
-
-fn alive(prober: &Prober, earliest: WallTime) -> Next {
-    let missing =
-        u64::from(prober.health.rules().up_samples).saturating_sub(prober.health.window().successes_in_a_row());
-    Next { to: State::Degraded, rule: 2, needs: format!("{missing} more successes in a row"), earliest }
-}
-
-/// Rule 4 asks for two things; the later of the two decides.
-fn recovery(prober: &Prober, now: Time, due: Time, wall: impl Fn(Time) -> WallTime) -> Next {
-    let (rules, window) = (prober.health.rules(), prober.health.window());
-    let clean = u64::from(rules.recovery_samples).saturating_sub(window.successes_in_a_row());
-    let interval = prober.settings.check.interval;
-    // The shortest that the jitter allows, because "at the earliest" is a promise.
-    let shortest = interval - interval / 20;
-    let more = u32::try_from(clean.saturating_sub(1)).unwrap_or(u32::MAX);
-    let by_samples = if clean == 0 { due } else { due + shortest.saturating_mul(more) };
-    let kept = usize::try_from(rules.degraded_min_failures).unwrap_or(usize::MAX).saturating_sub(1);
-    let by_window =
-        if prober.health.lossy() && !can_be_diluted(prober) { window.leaves(kept).unwrap_or(now) } else { now };
-    let span = humantime::format_duration(rules.degraded_window);
-    let needs = format!(
-        "{clean} more clean samples in a row, and the last {span} below the limit (now {} of {} failed)",
+    format!(
+        "{} in a row, and the last {span} below the limit (now {} of {} failed)",
+        counted(missing, "more clean sample", "s"),
         window.failures(),
         window.samples(),
-    );
-    Next { to: State::Healthy, rule: 4, needs, earliest: wall(by_samples.max(by_window)) }
+    )
 }
 
-/// Whether the window can hold so many samples that its failures fall below the ratio before they
-/// leave it.
-fn can_be_diluted(prober: &Prober) -> bool {
-    let rules = prober.health.rules();
-    let interval = prober.settings.check.interval.max(Duration::from_millis(1));
-    let most = rules.degraded_window.as_nanos() / (interval - interval / 20).as_nanos();
-    !rules.degraded_ratio.reached(prober.health.window().failures(), u64::try_from(most).unwrap_or(u64::MAX))
+/// A number and what it counts.
+fn counted(number: u64, what: &str, plural: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { plural })
 }

@@ -102,6 +102,19 @@ impl Ratio {
         let gain = 1_000_000_u128.checked_sub(share).filter(|gain| *gain > 0)?;
         u64::try_from(short.div_ceil(gain)).ok()
     }
+
+    /// How many more successes bring `failures` of `samples` below this share.
+    #[must_use]
+    pub fn diluting(self, failures: u64, samples: u64) -> u64 {
+        let below = u128::from(failures) * 1_000_000 / u128::from(self.0.max(1)) + 1;
+        u64::try_from(below.saturating_sub(u128::from(samples))).unwrap_or(u64::MAX)
+    }
+
+    /// Whether this is more than a half.
+    #[must_use]
+    pub const fn is_most(self) -> bool {
+        self.0 > 500_000
+    }
 }
 
 /// The numbers in the rules. The defaults are the specification's.
@@ -121,6 +134,25 @@ pub struct Rules {
     pub up_samples: u32,
     /// Rule 4: of so many last samples none may have failed (L30); at most [`super::window::RECENT_MAX`].
     pub recovery_samples: u32,
+}
+
+impl Rules {
+    /// Rule 3: how many more failures it takes in a window with so many failures and samples; `None` if
+    /// no number does while they are in it.
+    #[must_use]
+    pub fn lossy_after(&self, failures: u64, samples: u64) -> Option<u64> {
+        let by_count = u64::from(self.degraded_min_failures).saturating_sub(failures);
+        Some(self.degraded_ratio.missing(failures, samples)?.max(by_count))
+    }
+
+    /// Rule 4: how many more successes it takes until rule 3's condition does not hold any more.
+    #[must_use]
+    pub fn clean_after(&self, failures: u64, samples: u64) -> u64 {
+        if failures < u64::from(self.degraded_min_failures) {
+            return 0;
+        }
+        self.degraded_ratio.diluting(failures, samples)
+    }
 }
 
 impl Default for Rules {
@@ -155,6 +187,8 @@ pub struct Transition {
 pub struct Reason {
     /// 1 to 5, as in the table above.
     pub rule: u8,
+    /// How many last samples are alike; 0 where the rule does not ask for that.
+    pub alike: u32,
     /// Samples looked at.
     pub samples: u64,
     /// Failures among them.
@@ -165,13 +199,13 @@ pub struct Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rule, samples, failures, span } = self;
+        let Self { rule, alike, samples, failures, span } = self;
         let span = humantime::format_duration(*span);
         match rule {
-            1 => write!(f, "rule 1: all of the last {samples} samples failed within {span}"),
-            2 => write!(f, "rule 2: the last {samples} samples are successes"),
+            1 => write!(f, "rule 1: all of the last {alike} samples failed within {span}"),
+            2 => write!(f, "rule 2: the last {alike} samples are successes"),
             3 => write!(f, "rule 3: {failures} of {samples} samples failed in {span}"),
-            4 => write!(f, "rule 4: the last {samples} samples are clean, and so are the last {span}"),
+            4 => write!(f, "rule 4: the last {alike} samples are clean, {failures} of {samples} failed in {span}"),
             _ => write!(f, "rule 5: {failures} of the first {samples} samples failed"),
         }
     }
@@ -262,7 +296,7 @@ impl Health {
     }
 
     /// Rule 3's condition.
-    pub(super) fn lossy(&self) -> bool {
+    fn lossy(&self) -> bool {
         self.failed_often() && self.rules.degraded_ratio.reached(self.window.failures(), self.window.samples())
     }
 
@@ -281,12 +315,16 @@ impl Health {
 
     fn reason(&self, rule: u8) -> Reason {
         let rules = &self.rules;
-        let (samples, failures, span) = match rule {
-            1 => (u64::from(rules.down_min_samples), u64::from(rules.down_min_samples), rules.down_window),
-            2 => (u64::from(rules.up_samples), 0, Duration::ZERO),
-            4 => (u64::from(rules.recovery_samples), 0, rules.degraded_window),
-            _ => (self.window.samples(), self.window.failures(), rules.degraded_window),
+        let long = (self.window.samples(), self.window.failures(), rules.degraded_window);
+        let (alike, (samples, failures, span)) = match rule {
+            1 => {
+                let count = u64::from(rules.down_min_samples);
+                (rules.down_min_samples, (count, count, rules.down_window))
+            }
+            2 => (rules.up_samples, (u64::from(rules.up_samples), 0, Duration::ZERO)),
+            4 => (rules.recovery_samples, long),
+            _ => (0, long),
         };
-        Reason { rule, samples, failures, span }
+        Reason { rule, alike, samples, failures, span }
     }
 }

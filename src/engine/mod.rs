@@ -15,6 +15,7 @@
 //! A settled probe becomes a sample in `Engine::sample`; what follows from a transition is drawn in
 //! `Engine::transition` and nowhere else (both in `settle.rs`). Iteration is deterministic throughout.
 
+mod earliest;
 pub mod event;
 pub mod explain;
 pub mod health;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::prober::Prober;
 use super::routes::Route;
@@ -25,6 +25,7 @@ pub struct TunnelView {
     /// The verdict.
     pub state: State,
     /// 1, 0.5, 0 or null.
+    #[serde(serialize_with = "whole_or_null")]
     pub health: Option<f64>,
     /// Since when it has this state.
     pub since: WallTime,
@@ -58,12 +59,14 @@ pub struct TunnelView {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct WindowView {
     /// Its length.
+    #[serde(serialize_with = "whole")]
     pub seconds: f64,
     /// Samples in it.
     pub samples: u64,
     /// Failures among them.
     pub failures: u64,
     /// Their share, to four places.
+    #[serde(serialize_with = "whole")]
     pub loss_ratio: f64,
 }
 
@@ -134,6 +137,22 @@ pub struct SelfView {
     pub local_faults: Vec<(&'static str, u64)>,
     /// Number of the last event.
     pub last_event: u64,
+}
+
+/// A number without a fraction as an integer: a strict decoder takes 300.0 for none.
+fn whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    #[expect(clippy::cast_possible_truncation, reason = "compared with what it was, below")]
+    let integer = *number as i64;
+    #[expect(clippy::cast_precision_loss, reason = "a number that loses some is written with its fraction")]
+    if integer as f64 == *number { serializer.serialize_i64(integer) } else { serializer.serialize_f64(*number) }
+}
+
+#[expect(clippy::ref_option, reason = "serde asks for it so")]
+fn whole_or_null<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match number {
+        Some(number) => whole(number, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 impl Engine {

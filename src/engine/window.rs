@@ -130,12 +130,15 @@ impl Window {
             && self.last_success.is_none_or(|time| !time.within(span, now))
     }
 
-    /// When the failure that is `back` failures before the last one leaves the window; `None` if
-    /// there are not so many. `leaves(0)` is the last one's time.
+    /// When each sample leaves the window, oldest first, and whether it is a failure.
+    pub fn leaving(&self) -> impl Iterator<Item = (Time, bool)> + '_ {
+        self.times.iter().zip(&self.rtts).map(|(&time, &rtt)| (time + self.length, rtt == FAILED))
+    }
+
+    /// When the last success was.
     #[must_use]
-    pub fn leaves(&self, back: usize) -> Option<Time> {
-        let failed = self.times.iter().zip(&self.rtts).rev().filter(|&(_, &rtt)| rtt == FAILED);
-        failed.map(|(&time, _)| time + self.length).nth(back)
+    pub const fn last_success(&self) -> Option<Time> {
+        self.last_success
     }
 
     /// The latest samples, oldest first: time and round-trip time, `None` for a failure.

@@ -630,7 +630,7 @@ fn status_has_every_field_of_the_interface() {
     }
     assert_eq!(
         (&view["health"], &view["penalty"], &view["encapsulation"]),
-        (&0.0.into(), &1_000_000.into(), &"gre".into())
+        (&0.into(), &1_000_000.into(), &"gre".into())
     );
     let route = &site.json(&["routes", "--json"])["routes"][0];
     for field in ["prefix", "tunnel", "priority", "penalty", "effective_priority", "weight", "selected", "kernel"] {
