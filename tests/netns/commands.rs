@@ -550,6 +550,9 @@ fn http_over_the_socket() {
     assert_eq!(json("/v1/tunnels/fra-1/explain")["name"], "fra-1");
     assert_eq!(json("/v1/routes")["routes"].as_array().unwrap().len(), 2);
     assert_eq!(json("/v1/routes/lookup?dst=10.20.255.255")["routes"][0]["prefix"], "10.20.0.0/16");
+    let chosen = |query: &str| json(&format!("/v1/routes/lookup?dst=10.20.1.1{query}"))["routes"].clone();
+    assert_eq!(chosen("").as_array().unwrap().len(), 1, "the chosen ones only");
+    assert_eq!(chosen("&flow=7"), chosen(""), "one alone takes every flow");
     let health = json("/v1/healthz");
     assert_eq!((&health["status"], &health["tunnels"]["healthy"]), (&"ok".into(), &2.into()), "{health}");
 

@@ -218,12 +218,16 @@ async fn routes(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
 #[derive(Debug, Deserialize)]
 struct LookupQuery {
     dst: String,
+    flow: Option<u64>,
 }
 
-async fn lookup(Shared(handle): Shared<Handle>, Asked(LookupQuery { dst }): Asked<LookupQuery>) -> Answer<Json<Value>> {
+async fn lookup(
+    Shared(handle): Shared<Handle>,
+    Asked(LookupQuery { dst, flow }): Asked<LookupQuery>,
+) -> Answer<Json<Value>> {
     let destination: IpAddr =
         dst.parse().map_err(|_| Problem::new(StatusCode::BAD_REQUEST, format!("{dst} is no IP address")))?;
-    let views = handle.ask(move |engine, _| engine.lookup(destination)).await.ok_or_else(Problem::stopping)?;
+    let views = handle.ask(move |engine, _| engine.lookup(destination, flow)).await.ok_or_else(Problem::stopping)?;
     Ok(Json(json!({ "routes": views })))
 }
 
