@@ -22,10 +22,10 @@ use nix::errno::Errno;
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::event::{Event, Kind, Ring};
-use crate::engine::{Engine, Setup, Transmit, Unsent};
+use crate::engine::{Engine, Namespace, Setup, Transmit, Unsent};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound, Handle, Question};
-use crate::io::raw::{Inbox, Opened, Receiver, Sender};
+use crate::io::raw::{Drained, Inbox, Opened, Receiver, Sender};
 use crate::wire::payload::{Key, Secret};
 use plan::{Plan, Sockets};
 
@@ -44,7 +44,7 @@ const SLEPT: Duration = Duration::from_millis(200);
 pub struct Daemon {
     engine: Engine,
     clock: Clock,
-    receivers: Vec<(u16, Receiver)>,
+    receivers: Vec<(Namespace, Receiver)>,
     senders: Vec<Sender>,
     inbox: Inbox,
     buffer: Box<[u8]>,
@@ -71,7 +71,7 @@ impl Daemon {
         let record = record.transpose()?.map(BufWriter::new);
         let clock = Clock::start();
         let now = clock.now();
-        let register = |(namespace, opened): (u16, Opened)| Ok((namespace, opened.register(now)?));
+        let register = |(namespace, opened): (Namespace, Opened)| Ok((namespace, opened.register(now)?));
         let receivers = opened.into_iter().map(register).collect::<io::Result<_>>()?;
         let setup = Setup { tunnels: plan.tunnels, routes: plan.routes, secret: secret()?, record: record.is_some() };
         let (ask, questions) = mpsc::channel(QUESTIONS);
@@ -131,11 +131,11 @@ impl Daemon {
         let now = self.clock.now();
         self.engine.set_wall(now, self.clock.wall());
         let slept = self.clock.slept();
+        self.engine.handle_wakeup(now);
+        self.receive();
         if slept > SLEPT {
             self.engine.handle_suspend(now, slept);
         }
-        self.engine.handle_wakeup(now);
-        self.receive();
         self.engine.handle_timeout(now);
         self.transmit();
         self.tell();
@@ -144,11 +144,14 @@ impl Daemon {
     fn receive(&mut self) {
         for (namespace, receiver) in &mut self.receivers {
             let drained = receiver.drain(&self.clock, *namespace, &mut self.inbox);
-            let now = self.clock.now();
+            let (now, ear) = (self.clock.now(), receiver.ear(*namespace));
             match drained {
-                Ok(0) => {}
-                Ok(dropped) => self.engine.handle_overflow(now, *namespace, dropped),
-                Err(error) => self.engine.handle_deaf(now, *namespace, &error.to_string()),
+                Ok(Drained { overflowed: 0, whole: true }) => {}
+                Ok(Drained { overflowed: 0, whole: false }) => {
+                    self.engine.handle_deaf(now, ear, "packets come faster than they can be read");
+                }
+                Ok(Drained { overflowed, .. }) => self.engine.handle_overflow(now, ear, overflowed),
+                Err(error) => self.engine.handle_deaf(now, ear, &error.to_string()),
             }
         }
         let now = self.clock.now();
@@ -176,7 +179,7 @@ impl Daemon {
     fn flush(&mut self) {
         for (egress, sender) in self.senders.iter().enumerate() {
             let leaving: Vec<_> =
-                self.outgoing.iter().filter(|(transmit, _)| usize::from(transmit.egress) == egress).collect();
+                self.outgoing.iter().filter(|(transmit, _)| transmit.egress as usize == egress).collect();
             let packet = |&&(transmit, at): &&(Transmit, usize)| -> (IpAddr, &[u8]) {
                 (transmit.destination, &self.buffer[at..at + transmit.length])
             };
@@ -246,7 +249,7 @@ fn unsent(error: Errno) -> Unsent {
     }
 }
 
-async fn readable(receivers: &[(u16, Receiver)]) {
+async fn readable(receivers: &[(Namespace, Receiver)]) {
     poll_fn(|context| {
         // Every one is asked, so that every one knows whom to wake.
         let ready = receivers.iter().filter(|(_, receiver)| receiver.poll_ready(context).is_ready()).count();

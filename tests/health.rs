@@ -165,6 +165,19 @@ fn rule_4_takes_thirty_clean_samples_and_five_minutes_below_the_limit() {
     );
 }
 
+/// "Holds no failure" is meant literally: a coarser ratio widens rule 3, not what counts as clean.
+#[test]
+fn rule_4_asks_for_thirty_samples_without_a_failure_whatever_the_ratio() {
+    for ratio in [1, 100_000, 500_000, 1_000_000].map(Ratio) {
+        let rules = Rules { degraded_ratio: ratio, ..Rules::default() };
+        let end = |line| replay(&mut Health::starting_as(State::Degraded, rules), samples(line));
+        let failing = "S every 10 s from 10 to 200, F@205, then S every 10 s from 210 to 490";
+        assert_eq!(end(failing), Vec::<String>::new(), "{ratio:?}: 29 after the failure");
+        let failing = "S every 10 s from 10 to 200, F@205, then S every 10 s from 210 to 500";
+        assert_eq!(end(failing), ["healthy@500"], "{ratio:?}: the 30th after the failure");
+    }
+}
+
 #[test]
 fn rule_5_gives_the_first_verdict_on_the_third_sample() {
     assert_eq!(from(State::Unknown, "S@0 S@1"), Vec::<String>::new());
@@ -200,6 +213,25 @@ fn the_reason_names_rule_and_numbers() {
             "rule 4: the last 30 samples are clean, and so are the last 5m",
         ]
     );
+}
+
+/// The closed form against counting up, where counting up ends.
+#[test]
+fn the_failures_that_a_ratio_still_wants_are_counted_exactly() {
+    for ratio in [1, 1_000, 333_333, 500_000, 900_000, 999_000, 1_000_000].map(Ratio) {
+        for (samples, failures) in
+            (0..40_u64).flat_map(|samples| (0..=samples).map(move |failures| (samples, failures)))
+        {
+            let counted = (0..50_000_u64).find(|more| ratio.reached(failures + more, samples + more));
+            assert_eq!(ratio.missing(failures, samples), counted, "{ratio:?}, {failures} of {samples}");
+        }
+    }
+    let nearly_all = Ratio(999_999);
+    assert_eq!(nearly_all.missing(0, 1), Some(999_999));
+    assert_eq!(nearly_all.missing(0, 10_000), Some(9_999_990_000), "without counting up");
+    assert!(nearly_all.reached(9_999_990_000, 10_000_000_000) && !nearly_all.reached(9_999_989_999, 9_999_999_999));
+    assert_eq!(Ratio(1_000_000).missing(5, 6), None, "with one success it is never all of them");
+    assert_eq!(Ratio(1_000_000).missing(6, 6), Some(0));
 }
 
 /// Every script of successes and failures up to this many samples, at spacings on both sides of

@@ -383,7 +383,7 @@ fn law_4_short_of_buffers_is_no_verdict() {
     );
     assert!(told_of(&sim, "send"));
     let tried = sim.sent.iter().filter(|sent| matches!(sent.sending, Sending::LocalFault(_))).count();
-    assert!((100..10_000).contains(&tried), "tried again shortly, but not in a storm: {tried}");
+    assert!((40..1_000).contains(&tried), "tried again shortly, but not in a storm: {tried}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn waiting(change: impl FnOnce(&mut Vec<adit::engine::Tunnel>)) -> Sim {
 }
 
 /// Hands the engine one packet; it must be refused for this reason, and nothing else must happen.
-fn refuse(sim: &mut Sim, namespace: u16, packet: &[u8], reject: Reject) {
+fn refuse(sim: &mut Sim, namespace: u32, packet: &[u8], reject: Reject) {
     let (before, counted) = (sim.view(0).counters, *sim.engine.rejects());
     sim.engine.handle_datagram(sim.now, sim.now, namespace, arrived(packet));
     let found: BTreeSet<Reject> =

@@ -131,11 +131,11 @@ fn in_namespace(name: Option<&Netns>, error: io::Error) -> io::Error {
     }
 }
 
-/// The index of an item, added if it is new. There are far fewer than 65 536 of either kind.
-fn index_of<T: PartialEq>(items: &mut Vec<T>, item: T) -> u16 {
+/// The index of an item, added if it is new.
+fn index_of<T: PartialEq>(items: &mut Vec<T>, item: T) -> u32 {
     let at = items.iter().position(|known| *known == item).unwrap_or_else(|| {
         items.push(item);
         items.len() - 1
     });
-    u16::try_from(at).unwrap_or(u16::MAX)
+    u32::try_from(at).unwrap_or(u32::MAX)
 }

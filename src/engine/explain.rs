@@ -128,16 +128,14 @@ fn first_verdict(prober: &Prober, earliest: WallTime) -> Next {
 
 fn lossy(prober: &Prober, earliest: WallTime) -> Next {
     let (rules, window) = (prober.health.rules(), prober.health.window());
-    let by_count = u64::from(rules.degraded_min_failures).saturating_sub(window.failures());
-    let by_ratio = (by_count.max(1)..)
-        .find(|more| rules.degraded_ratio.reached(window.failures() + more, window.samples() + more));
-    let missing = by_ratio.unwrap_or(by_count);
+    let (failures, samples) = (window.failures(), window.samples());
+    let by_count = u64::from(rules.degraded_min_failures).saturating_sub(failures);
     let span = humantime::format_duration(rules.degraded_window);
-    let needs = format!(
-        "{missing} more failed samples while the last {span} hold {} of {}",
-        window.failures(),
-        window.samples()
-    );
+    let needs = match rules.degraded_ratio.missing(failures, samples).map(|by_ratio| by_ratio.max(by_count)) {
+        Some(0) => format!("any sample while the last {span} hold {failures} failures of {samples}"),
+        Some(missing) => format!("{missing} more failed samples while the last {span} hold {failures} of {samples}"),
+        None => format!("no success left in the last {span}, which hold {failures} failures of {samples}"),
+    };
     Next { to: State::Degraded, rule: 3, needs, earliest }
 }
 

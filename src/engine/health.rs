@@ -5,7 +5,7 @@
 //! | 1 | unknown, healthy, degraded | the last second holds at least 3 samples, all failures | down |
 //! | 2 | down | the last 3 samples are successes | degraded |
 //! | 3 | healthy | of the last 5 minutes' samples at least 2 and at least 0.1 % failed | degraded |
-//! | 4 | degraded | the last 30 samples are clean and rule 3's condition does not hold | healthy |
+//! | 4 | degraded | none of the last 30 samples failed and rule 3's condition does not hold | healthy |
 //! | 5 | unknown | 3 samples, rule 1 did not fire | degraded if 2 failed, else healthy |
 //!
 //! The rules are applied to each sample in this order, and the first that fires ends it: there is
@@ -88,6 +88,20 @@ impl Ratio {
     pub fn reached(self, part: u64, whole: u64) -> bool {
         u128::from(part) * 1_000_000 >= u128::from(whole) * u128::from(self.0)
     }
+
+    /// How many more failures bring `failures` of `samples` to this share. `None` if no number does:
+    /// where the share is 100 % and there is a success.
+    #[must_use]
+    pub fn missing(self, failures: u64, samples: u64) -> Option<u64> {
+        let share = u128::from(self.0);
+        let short = (u128::from(samples) * share).saturating_sub(u128::from(failures) * 1_000_000);
+        if short == 0 {
+            return Some(0);
+        }
+        // Each failure counts for a whole and makes the share of one more sample due.
+        let gain = 1_000_000_u128.checked_sub(share).filter(|gain| *gain > 0)?;
+        u64::try_from(short.div_ceil(gain)).ok()
+    }
 }
 
 /// The numbers in the rules. The defaults are the specification's.
@@ -105,7 +119,7 @@ pub struct Rules {
     pub down_window: Duration,
     /// Rule 2: so many successes in a row.
     pub up_samples: u32,
-    /// Rule 4: so many last samples must be clean (L30); at most [`super::window::RECENT_MAX`].
+    /// Rule 4: of so many last samples none may have failed (L30); at most [`super::window::RECENT_MAX`].
     pub recovery_samples: u32,
 }
 
@@ -252,12 +266,9 @@ impl Health {
         self.failed_often() && self.rules.degraded_ratio.reached(self.window.failures(), self.window.samples())
     }
 
-    /// Rule 4's first condition: as many samples as it takes, and below the ratio, which is
-    /// "no failure" for any ratio up to one in that number.
-    pub(super) fn clean(&self) -> bool {
-        let (samples, failures) = self.window.last(self.rules.recovery_samples);
-        samples == self.rules.recovery_samples
-            && !self.rules.degraded_ratio.reached(u64::from(failures), u64::from(samples))
+    /// Rule 4's first condition: as many samples as it takes, none of them a failure, whatever the ratio.
+    fn clean(&self) -> bool {
+        self.window.successes_in_a_row() >= u64::from(self.rules.recovery_samples)
     }
 
     fn failed_often(&self) -> bool {

@@ -19,7 +19,7 @@ pub enum Standing {
 }
 
 /// Why a probe was sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// Its turn had come.
     Regular,
@@ -68,15 +68,19 @@ pub struct InFlight {
     waiting: u32,
 }
 
-/// Settled probes that are remembered, to tell a duplicate from a late answer.
-const REMEMBERED: usize = 8;
+/// Settled probes are remembered for so long after their sending, to tell a duplicate from a late
+/// answer, and a late answer's round-trip time.
+const REMEMBERED: Duration = Duration::from_secs(5);
+/// But never more of them than this.
+const REMEMBERED_MAX: usize = 512;
 
 impl InFlight {
     /// Notes a sending and returns its sequence.
     pub fn send(&mut self, sent: Time, timeout: Duration, purpose: Purpose) -> u64 {
-        while self.probes.len() >= REMEMBERED
-            && self.probes.front().is_some_and(|probe| probe.standing != Standing::Waiting)
-        {
+        let forgotten = |probe: &Probe, kept: usize| {
+            probe.standing != Standing::Waiting && (kept > REMEMBERED_MAX || !probe.sent.within(REMEMBERED, sent))
+        };
+        while self.probes.front().is_some_and(|probe| forgotten(probe, self.probes.len())) {
             self.probes.pop_front();
             self.first += 1;
         }

@@ -32,14 +32,14 @@ pub mod snapshot;
 mod time;
 pub mod window;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub use health::State;
 pub use penalty::Drain;
 pub use prober::{Counters, Failure};
 pub use routes::{Route, RouteTable};
-pub use settings::{Egress, Namespace, Tunnel};
+pub use settings::{Ear, Egress, Namespace, Tunnel};
 pub use time::{Time, WallTime};
 
 use crate::wire::{self, Path, Reject, payload::Secret, probe::Arrived};
@@ -103,8 +103,8 @@ pub struct Engine {
     hints: u64,
     /// The ways by which an answer may come at all, for `return_path = "any"`.
     ways: BTreeSet<(Namespace, wire::Ends, Option<u32>)>,
-    /// When answers in a namespace were last lost on this side of the wire.
-    deaf: Vec<Option<Time>>,
+    /// When a socket last lost answers on this side of the wire.
+    deaf: BTreeMap<Ear, Time>,
     /// The end of the last stall.
     stall_end: Time,
     faults: Vec<Fault>,
@@ -124,7 +124,6 @@ impl Engine {
     #[must_use]
     pub fn new(now: Time, wall: WallTime, setup: Setup) -> Self {
         let Setup { tunnels, routes, secret, record } = setup;
-        let namespaces = tunnels.iter().map(|tunnel| usize::from(tunnel.namespace) + 1).max().unwrap_or(0);
         let ways = tunnels.iter().map(|tunnel| (tunnel.namespace, tunnel.onion.outer, tunnel.onion.gre.key)).collect();
         let probers: Vec<Prober> = (0..)
             .zip(tunnels)
@@ -143,7 +142,7 @@ impl Engine {
             rejects: [0; Reject::COUNT],
             hints: 0,
             ways,
-            deaf: vec![None; namespaces],
+            deaf: BTreeMap::new(),
             stall_end: Time::ZERO,
             faults: Vec::new(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
@@ -185,20 +184,18 @@ impl Engine {
         (0..self.count()).for_each(|tunnel| self.rearm(tunnel));
     }
 
-    /// A namespace's receive queue has dropped packets: probes in flight may have been answered.
-    pub fn handle_overflow(&mut self, now: Time, namespace: Namespace, dropped: u32) {
-        self.deaf(now, namespace, "receive-overflow", &format!("{dropped} packets lost in the receive queue"));
+    /// A socket has lost packets for want of room: probes in flight may have been answered.
+    pub fn handle_overflow(&mut self, now: Time, ear: Ear, dropped: u32) {
+        self.deaf(now, ear, "receive-overflow", &format!("{dropped} packets lost in the receive queue"));
     }
 
-    /// A namespace's socket could not be read: probes in flight may have been answered.
-    pub fn handle_deaf(&mut self, now: Time, namespace: Namespace, error: &str) {
-        self.deaf(now, namespace, "receive", error);
+    /// A socket could not be read, or not to its end: probes in flight may have been answered.
+    pub fn handle_deaf(&mut self, now: Time, ear: Ear, reason: &str) {
+        self.deaf(now, ear, "receive", reason);
     }
 
-    fn deaf(&mut self, now: Time, namespace: Namespace, name: &'static str, reason: &str) {
-        if let Some(deaf) = self.deaf.get_mut(usize::from(namespace)) {
-            *deaf = Some(now);
-        }
+    fn deaf(&mut self, now: Time, ear: Ear, name: &'static str, reason: &str) {
+        self.deaf.insert(ear, now);
         self.fault(now, None, name, reason);
     }
 

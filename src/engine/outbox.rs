@@ -8,7 +8,7 @@ use super::Time;
 use super::inflight::Purpose;
 
 /// A probe to be sent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Item {
     /// The tunnel.
     pub(super) tunnel: u32,
@@ -24,8 +24,6 @@ pub(super) struct Item {
 const PACE: u64 = 100;
 /// The most that may leave at once after a quiet time.
 const CREDIT: u64 = 1_000;
-/// How long a probe waits that the kernel had no buffers for.
-const RETRY: Duration = Duration::from_millis(10);
 
 /// The queues.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +33,8 @@ pub(super) struct Outbox {
     /// for a deadline has less time left than one that asked early.
     burst: BinaryHeap<Reverse<(Time, u64, u32)>>,
     pushed: u64,
-    delayed: VecDeque<(Time, Item)>,
+    /// By the time at which each is tried again.
+    delayed: BinaryHeap<Reverse<(Time, Item)>>,
     credit: u64,
     refilled: Time,
 }
@@ -52,17 +51,17 @@ impl Outbox {
         }
     }
 
-    /// Adds a probe that the kernel could not take.
-    pub(super) fn delay(&mut self, now: Time, item: Item) {
-        self.delayed.push_back((now + RETRY, item));
+    /// Adds a probe that the kernel could not take, to be tried again at `at`.
+    pub(super) fn delay(&mut self, at: Time, item: Item) {
+        self.delayed.push(Reverse((at, item)));
     }
 
     /// The next probe that may leave.
     pub(super) fn pop(&mut self, now: Time) -> Option<Item> {
-        while let Some(&(at, item)) = self.delayed.front()
+        while let Some(&Reverse((at, item))) = self.delayed.peek()
             && at <= now
         {
-            self.delayed.pop_front();
+            self.delayed.pop();
             self.push(item);
         }
         if let Some(item) = self.regular.pop_front() {
@@ -86,7 +85,7 @@ impl Outbox {
         }
         let burst = (!self.burst.is_empty())
             .then(|| if self.credit > 0 { now } else { self.refilled + Duration::from_millis(1) });
-        let delayed = self.delayed.front().map(|&(at, _)| at);
+        let delayed = self.delayed.peek().map(|&Reverse((at, _))| at);
         [burst, delayed].into_iter().flatten().min()
     }
 

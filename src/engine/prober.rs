@@ -65,6 +65,10 @@ pub(super) struct Burst {
 /// Successive failures after which the ICMP identifier changes: a stateful box on the way may have
 /// pinned the old one to a broken flow.
 const IDENTIFIER_PATIENCE: u32 = 10;
+/// How long a probe waits that this host had no buffers for; it doubles with each try, up to
+/// 160 ms, so that an error that stays does not keep the host busy.
+const RETRY: Duration = Duration::from_millis(10);
+const RETRY_DOUBLINGS: u32 = 4;
 /// Samples between two looks at the percentile that `timeout = "auto"` follows.
 const AUTO_EVERY: u64 = 16;
 
@@ -92,6 +96,10 @@ pub(super) struct Prober {
     failures_in_a_row: u32,
     identifier_salt: u32,
     auto_timeout: Duration,
+    /// The slowest late answer of the last minutes.
+    latest_late: Option<(Time, Duration)>,
+    /// Probes in a row that this host could not send.
+    unsent_in_a_row: u32,
 }
 
 impl Prober {
@@ -118,6 +126,8 @@ impl Prober {
             failures_in_a_row: 0,
             identifier_salt: 0,
             auto_timeout: Timeout::AUTO_MAX,
+            latest_late: None,
+            unsent_in_a_row: 0,
         }
     }
 
@@ -195,9 +205,18 @@ impl Prober {
         u16::from_be_bytes([high, low])
     }
 
+    /// Notes that this host could not send, and says how long to wait before the next try.
+    pub(super) fn back_off(&mut self) -> Duration {
+        let doublings = self.unsent_in_a_row.min(RETRY_DOUBLINGS);
+        self.unsent_in_a_row += 1;
+        self.counters.local_faults += 1;
+        RETRY * 2_u32.pow(doublings)
+    }
+
     pub(super) fn note_success(&mut self, rtt: Duration) {
         self.counters.received += 1;
         self.failures_in_a_row = 0;
+        self.unsent_in_a_row = 0;
         self.rtt.update(rtt);
         self.burst.answered = true;
         self.authenticated = self.settings.check.mark_key.is_some();
@@ -207,20 +226,39 @@ impl Prober {
         self.counters.lost += 1;
         self.last_failure = Some((at, failure));
         self.failures_in_a_row += 1;
+        self.unsent_in_a_row = 0;
         if self.failures_in_a_row.is_multiple_of(IDENTIFIER_PATIENCE) {
             self.identifier_salt += 1;
         }
     }
 
-    /// Follows the path's round-trip times, where the time-out is "auto".
-    pub(super) fn follow_path(&mut self) {
-        let samples = self.health.window().total();
-        if self.settings.check.timeout == Timeout::Auto && (samples < AUTO_EVERY || samples.is_multiple_of(AUTO_EVERY))
-        {
-            self.auto_timeout = self.health.window().rtt().map_or(Timeout::AUTO_MAX, |rtt| {
-                (Duration::from_micros(u64::from(rtt.p99_us)) * 3).clamp(Timeout::AUTO_MIN, Timeout::AUTO_MAX)
-            });
+    /// An answer came after its probe was given up. It is no success, but it tells how slow the path
+    /// has become; a time-out that follows the path must hear of it, or it would stay too short.
+    pub(super) fn note_late(&mut self, at: Time, rtt: Duration) {
+        self.rtt.update(rtt);
+        let window = self.health.window().length();
+        let slower = self.latest_late.is_none_or(|(then, known)| rtt >= known || !then.within(window, at));
+        if slower {
+            self.latest_late = Some((at, rtt));
         }
+        self.follow_path(at);
+    }
+
+    /// Follows the path's round-trip times, where the time-out is "auto": now and then, or at once
+    /// after a late answer.
+    pub(super) fn follow_path(&mut self, now: Time) {
+        let window = self.health.window();
+        if self.settings.check.timeout != Timeout::Auto {
+            return;
+        }
+        let late = self.latest_late.filter(|(then, _)| then.within(window.length(), now)).map(|(_, rtt)| rtt);
+        let due = window.total() < AUTO_EVERY || window.total().is_multiple_of(AUTO_EVERY);
+        if !due && late.is_none() {
+            return;
+        }
+        let p99 = window.rtt().map(|rtt| Duration::from_micros(u64::from(rtt.p99_us)));
+        self.auto_timeout =
+            p99.max(late).map_or(Timeout::AUTO_MAX, |slow| (slow * 3).clamp(Timeout::AUTO_MIN, Timeout::AUTO_MAX));
     }
 
     /// Whether the smoothed round-trip time has just passed 70 % of the time-out. It must fall

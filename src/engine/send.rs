@@ -95,10 +95,10 @@ impl Engine {
         match unsent {
             Unsent::LocalFault(error) => {
                 let Some(probe) = prober.in_flight.settle(sequence, Standing::Inconclusive) else { return };
-                prober.counters.local_faults += 1;
+                let wait = prober.back_off();
                 let not_after = probe.sent + prober.settings.check.rules.down_window;
                 prober.queued |= probe.purpose == Purpose::Regular;
-                self.outbox.delay(now, Item { tunnel, purpose: probe.purpose, not_after });
+                self.outbox.delay(now + wait, Item { tunnel, purpose: probe.purpose, not_after });
                 let name = self.probers[tunnel as usize].settings.name.clone();
                 self.fault(now, Some(name), "send", error);
             }

@@ -3,12 +3,24 @@
 use std::time::Duration;
 
 use super::health::Rules;
-use crate::wire::{Onion, payload};
+use crate::wire::filter::Protocol;
+use crate::wire::{Direction, Family, Onion, payload};
 
-/// A group of receiving sockets: a network namespace, by index.
-pub type Namespace = u16;
+/// A network namespace, by index.
+pub type Namespace = u32;
 /// A sending socket, by index.
-pub type Egress = u16;
+pub type Egress = u32;
+
+/// A receiving socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ear {
+    /// Where it listens.
+    pub namespace: Namespace,
+    /// The family of the packets that it is given.
+    pub family: Family,
+    /// What they carry.
+    pub protocol: Protocol,
+}
 
 /// One tunnel.
 #[derive(Clone)]
@@ -23,6 +35,18 @@ pub struct Tunnel {
     pub namespace: Namespace,
     /// The socket its probes leave by.
     pub egress: Egress,
+}
+
+impl Tunnel {
+    /// The socket that its answers come to.
+    #[must_use]
+    pub const fn ear(&self) -> Ear {
+        let (family, protocol) = match self.onion.style.direction {
+            Direction::Bidirectional => (self.onion.outer.family(), Protocol::Gre),
+            Direction::Unidirectional => (self.onion.inner.family(), Protocol::Icmp),
+        };
+        Ear { namespace: self.namespace, family, protocol }
+    }
 }
 
 /// How a tunnel is checked.

@@ -38,7 +38,7 @@ impl Engine {
                 prober.counters.late += 1;
                 self.rejects[Reject::Late.index()] += 1;
                 if let Some(probe) = probe {
-                    prober.rtt.update(at.since(probe.sent));
+                    prober.note_late(at, at.since(probe.sent));
                     self.warn_if_slow(tunnel, at);
                 }
             }
@@ -62,7 +62,7 @@ impl Engine {
             else {
                 return;
             };
-            let deaf = self.deaf[usize::from(prober.settings.namespace)];
+            let deaf = self.deaf.get(&prober.settings.ear()).copied();
             if prober.in_flight.get(sequence).is_some_and(|probe| deaf >= Some(probe.sent)) {
                 self.inconclusive(tunnel, sequence, deadline);
             } else if let Some(probe) = prober.in_flight.settle(sequence, Standing::Lost) {
@@ -97,7 +97,7 @@ impl Engine {
             }
         };
         let transition = prober.health.judge(at, outcome);
-        prober.follow_path();
+        prober.follow_path(at);
         self.record_sample(tunnel, at, Some(outcome));
         if let Some(transition) = transition {
             self.transition(tunnel, transition);

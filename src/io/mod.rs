@@ -6,7 +6,7 @@
 //! | [`clock`] | the one place where now is read |
 //! | [`netns`] | running something inside a network namespace |
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
-//! | [`links`] | veth pairs, addresses and routes of namespaces that we made |
+//! | [`links`] | veth pairs and addresses in namespaces that we made |
 //! | [`local`] | the local socket: HTTP with JSON |
 //!
 //! May import: the engine's and the wire's values, and the crates that wrap system calls.

@@ -14,14 +14,16 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg, setsockopt, sockopt,
+    ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, getsockopt, recvmmsg, sendmmsg, setsockopt, sockopt,
 };
+// The macro's own parts must be in scope beside it.
+use nix::{getsockopt_impl, libc, sockopt_impl};
 use socket2::{Domain, SockFilter, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::clock::Clock;
-use crate::engine::Time;
+use crate::engine::{Ear, Namespace, Time};
 use crate::wire::filter::{self, Instruction, Pass, Protocol};
 use crate::wire::{Family, gre, ip, probe::Arrived};
 
@@ -33,13 +35,36 @@ const PACKET: usize = 9_216;
 const RECEIVE_BUFFER: usize = 4 << 20;
 const SEND_BUFFER: usize = 4 << 20;
 
+/// System calls a socket is drained with at most before the others have their turn: more than its
+/// buffer can hold, so that only a flood that outruns this process is cut short.
+const BATCHES: usize = 512;
+
+sockopt_impl!(
+    /// What the kernel knows of a socket's memory (`SO_MEMINFO`): bytes waiting, room for them, six
+    /// numbers that do not matter here, packets dropped.
+    MemInfo,
+    GetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_MEMINFO,
+    [u32; 9]
+);
+
+/// What emptying a socket has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Packets that the kernel has dropped for want of room since the last time.
+    pub overflowed: u32,
+    /// Whether the socket was read to its end.
+    pub whole: bool,
+}
+
 /// A socket that receives what passes its filter.
 #[derive(Debug)]
 pub struct Receiver {
     socket: UdpSocket,
     family: Family,
     protocol: Protocol,
-    /// Packets that the kernel has dropped for want of room so far.
+    /// Packets that the kernel has dropped so far.
     dropped: u32,
     drained: Time,
 }
@@ -61,7 +86,6 @@ pub fn open_receiver(family: Family, protocol: Protocol, pass: Pass) -> io::Resu
     socket.attach_filter(&program(&filter::program(family, protocol, pass)))?;
     socket.set_nonblocking(true)?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-    setsockopt(&socket, sockopt::RxqOvfl, &1)?;
     match family {
         Family::V4 => {}
         // A raw IPv6 socket gives no header; the destination comes beside the packet (RFC 3542).
@@ -93,33 +117,51 @@ impl Receiver {
         self.socket.poll_recv_ready(context).map(|_| ())
     }
 
-    /// Moves everything that has arrived into the inbox, and returns how many packets the kernel
-    /// has dropped for want of room since the last time.
+    /// Which socket this is.
+    #[must_use]
+    pub const fn ear(&self, namespace: Namespace) -> Ear {
+        Ear { namespace, family: self.family, protocol: self.protocol }
+    }
+
+    /// Moves everything that has arrived into the inbox.
     ///
     /// # Errors
     /// None that a packet could cause.
-    pub fn drain(&mut self, clock: &Clock, namespace: u16, inbox: &mut Inbox) -> io::Result<u32> {
-        let before = self.dropped;
-        let outcome = loop {
-            match self.receive(clock, namespace, inbox) {
-                Ok(BATCH) => {}
-                outcome => break outcome,
+    pub fn drain(&mut self, clock: &Clock, namespace: Namespace, inbox: &mut Inbox) -> io::Result<Drained> {
+        let overflowed = self.overflowed()?;
+        for _ in 0..BATCHES {
+            if self.receive(clock, namespace, inbox)? < BATCH {
+                self.drained = clock.now();
+                // Nothing is left, so that the next arrival shall wake us again.
+                let _ = self.socket.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+                return Ok(Drained { overflowed, whole: true });
             }
-        };
-        self.drained = clock.now();
-        // Nothing is left, so that the next arrival shall wake us again.
-        let _ = self.socket.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-        outcome.map(|_| self.dropped.wrapping_sub(before))
+        }
+        Ok(Drained { overflowed, whole: false })
     }
 
-    fn receive(&mut self, clock: &Clock, namespace: u16, inbox: &mut Inbox) -> io::Result<usize> {
+    /// How many packets were lost since the last time because the queue was full.
+    ///
+    /// Read before the queue is emptied: it is still full then if it ever was. The counter alone will
+    /// not do: the kernel also counts ICMPv6 packets with a wrong checksum in it, which anybody can
+    /// send, and it says so beside a packet (`SO_RXQ_OVFL`) only with the next one that arrives.
+    fn overflowed(&mut self) -> io::Result<u32> {
+        let memory = getsockopt(&self.socket, MemInfo)?;
+        let [used, room, .., dropped] = memory;
+        let lost = dropped.wrapping_sub(std::mem::replace(&mut self.dropped, dropped));
+        Ok(if used >= room { lost } else { 0 })
+    }
+
+    fn receive(&self, clock: &Clock, namespace: Namespace, inbox: &mut Inbox) -> io::Result<usize> {
         let fd = self.socket.as_fd().as_raw_fd();
         // Made anew for each batch: nix leaves the lengths as the last batch set them.
         let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, Some(nix::cmsg_space!([u8; 128])));
         let mut slices: Vec<_> = inbox.buffers.iter_mut().map(|buffer| [IoSliceMut::new(&mut buffer[..])]).collect();
         let messages = match recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None) {
             Ok(messages) => messages,
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(0),
+            Err(Errno::EAGAIN) => return Ok(0),
+            // Interrupted: as good as a full batch, so that it is tried again.
+            Err(Errno::EINTR) => return Ok(BATCH),
             Err(error) => return Err(error.into()),
         };
         let (now, wall) = (clock.now(), clock.wall());
@@ -140,7 +182,6 @@ impl Receiver {
                         // queue was last empty.
                         arrival.at = now - queued.min(now.since(self.drained));
                     }
-                    ControlMessageOwned::RxqOvfl(dropped) => self.dropped = dropped,
                     ControlMessageOwned::Ipv6PacketInfo(info) => {
                         arrival.destination = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr));
                     }
@@ -168,7 +209,7 @@ pub struct Inbox {
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     at: Time,
-    namespace: u16,
+    namespace: Namespace,
     protocol: u8,
     source: Option<Ipv6Addr>,
     destination: Option<Ipv6Addr>,
@@ -190,7 +231,7 @@ impl Default for Inbox {
 
 impl Inbox {
     /// Hands on what has arrived, oldest first, and empties the inbox.
-    pub fn deliver(&mut self, mut to: impl FnMut(Time, u16, Arrived<'_>)) {
+    pub fn deliver(&mut self, mut to: impl FnMut(Time, Namespace, Arrived<'_>)) {
         // A tunnel's answers can come to more than one socket; their order must not depend on ours.
         self.arrivals.sort_by_key(|arrival| arrival.at);
         for arrival in &self.arrivals {
@@ -230,7 +271,7 @@ pub struct Leaving {
 /// # Errors
 /// Needs `CAP_NET_RAW`, a mark `CAP_NET_ADMIN`; the device must exist.
 pub fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
-    let socket = open(leaving.family, nix::libc::IPPROTO_RAW)?;
+    let socket = open(leaving.family, libc::IPPROTO_RAW)?;
     socket.attach_filter(&program(&filter::nothing()))?;
     socket.set_nonblocking(true)?;
     if let Some(device) = &leaving.device {

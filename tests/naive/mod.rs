@@ -65,7 +65,7 @@ impl Naive {
 
         let l30 = self.last(rules.recovery_samples);
         let full = l30.len() == rules.recovery_samples as usize;
-        let clean = full && !at_least(count(l30), l30.len(), rules.degraded_ratio.0);
+        let clean = full && !l30.iter().any(|sample| sample.failed);
 
         let known = self.history.len() >= rules.down_min_samples as usize;
         let few = f5 < rules.degraded_min_failures as usize;

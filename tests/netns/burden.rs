@@ -6,18 +6,24 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use adit::engine::settings::{Check, Timeout};
+use adit::engine::snapshot::TunnelView;
 use adit::engine::{State, Tunnel};
 use adit::reflect::plan::Fault;
-use adit::wire::checksum;
+use adit::wire::{Family, Reject, checksum};
 
 use crate::by_hand::{Injector, Packet, Tap};
-use crate::kit::{FAR, NEAR, Prober, REQUEST, REQUEST_BARE, Scene, address, eventually, ms, patient, tunnel};
+use crate::kit::{
+    FAR, NEAR, Prober, REQUEST, REQUEST_BARE, Scene, address, eventually, hasty, ms, patient, tunnel, tunnel_of,
+};
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case("burden::the_users'_traffic_does_not_reach_the_prober", the_users_traffic_does_not_reach_the_prober),
         case("burden::a_full_receive_queue_is_no_failure", a_full_receive_queue_is_no_failure),
+        case("burden::a_queue_that_overflowed_is_known_before_anything_is_judged", an_overflow_is_known_in_time),
+        case("burden::broken_checksums_do_not_pass_for_a_full_queue", broken_checksums_do_not_pass_for_a_full_queue),
         case("burden::a_prober_that_could_not_run_judges_nobody", a_prober_that_could_not_run_judges_nobody),
         case("burden::a_tunnel_that_died_meanwhile_is_found", a_tunnel_that_died_meanwhile_is_found),
     ]
@@ -133,27 +139,105 @@ impl HeldUp {
 /// Answers are lost in the queue in front of the prober while somebody fills it with what the
 /// kernel's filter must let pass.
 fn a_full_receive_queue_is_no_failure() {
-    let scene = Scene::healthy(&[tunnel("t", REQUEST)]);
-    // So that there is always a probe on its way.
-    scene.far.suffer(vec![Fault { delay: ms(150), ..Fault::default() }]);
-    scene.prober.await_samples("t", 5);
-    let probe = Tap::open(&scene.pair.far).take(1).remove(0);
+    const WAY: Duration = ms(2_000);
+    let mut slow = tunnel("t", REQUEST);
+    slow.check = Check { timeout: Timeout::Fixed(2 * WAY), ..patient() };
+    let scene = Scene::healthy(&[slow]);
+    // So that many probes are on their way, and all their answers come when the queue is full.
+    scene.far.suffer(vec![Fault { delay: WAY, ..Fault::default() }]);
+    let probe = Tap::open(&scene.pair.far).take(10).remove(0);
     let mut stale = Packet::answer(&probe);
     stale.change(|payload| payload[16..24].fill(0xEE));
     let (injector, volley) = (Injector::open(&scene.pair.far), vec![stale.outward(); 500]);
     let before = scene.prober.view("t").counters;
 
     let held = HeldUp::new(&scene.prober);
-    (0..100).for_each(|_| injector.send(&volley));
+    (0..40).for_each(|_| injector.send(&volley));
+    std::thread::sleep(WAY);
     held.release();
 
     eventually("a counted overflow", || overflows(&scene.prober) > 0);
     scene.far.heal();
+    let counted = |view: &TunnelView| view.counters.local_faults > before.local_faults;
+    scene.prober.await_view("t", "lost answers that are no samples", counted);
     scene.prober.await_samples("t", 20);
     let after = scene.prober.view("t").counters;
     assert_eq!(after.lost, before.lost, "what the queue lost is no failure: {after:?}");
-    assert!(after.local_faults > before.local_faults, "and is counted: {after:?}");
     assert_eq!(scene.prober.entered("t"), [State::Healthy]);
+}
+
+/// One tunnel with long pauses: the only answer under way is lost in the queue, and nothing arrives
+/// behind it that would bring the news.
+fn an_overflow_is_known_in_time() {
+    let mut slow = tunnel("t", REQUEST);
+    slow.check.interval = Duration::from_secs(2);
+    slow.check.timeout = Timeout::Fixed(ms(1_500));
+    slow.check.early_retry = false;
+    slow.check.rules.down_window = ms(1_900);
+    let scene = Scene::healthy(&[slow]);
+    scene.far.suffer(vec![Fault { delay: ms(400), ..Fault::default() }]);
+    let tap = Tap::open(&scene.pair.far);
+    let probe = tap.take(1).remove(0);
+    let mut stale = Packet::answer(&probe);
+    stale.change(|payload| payload[16..24].fill(0xEE));
+    let (injector, volley) = (Injector::open(&scene.pair.far), vec![stale.outward(); 500]);
+    let before = scene.prober.view("t").counters;
+
+    // The next probe leaves while nobody holds it up; its answer meets a full queue.
+    tap.take(1);
+    let held = HeldUp::new(&scene.prober);
+    (0..100).for_each(|_| injector.send(&volley));
+    std::thread::sleep(ms(600));
+    held.release();
+
+    eventually("a counted overflow", || overflows(&scene.prober) > 0);
+    scene.prober.await_samples("t", 2);
+    let after = scene.prober.view("t").counters;
+    assert_eq!(after.lost, before.lost, "what the queue lost is no failure: {after:?}");
+}
+
+/// The kernel counts ICMPv6 packets with a wrong checksum in the same counter as what a full queue
+/// loses, and anybody can send them: a dead tunnel must not stay healthy by them.
+fn broken_checksums_do_not_pass_for_a_full_queue() {
+    let mut dead = tunnel_of("dead", REQUEST_BARE, [NEAR[1], FAR[1]], 1);
+    dead.check = hasty();
+    let scene = Scene::healthy(&[dead]);
+    let injector = Injector::of(&scene.pair.far, Family::V6);
+    let (stop, stopped) = mpsc::channel::<()>();
+    let stranger = std::thread::spawn(move || {
+        let [broken, whole] = [1, 0].map(echo_v6);
+        while stopped.recv_timeout(ms(20)) == Err(mpsc::RecvTimeoutError::Timeout) {
+            injector.send(&[(address(NEAR[1]), broken.clone()), (address(NEAR[1]), whole.clone())]);
+        }
+    });
+    scene.prober.await_samples("dead", 5);
+    scene.far.cut();
+    scene.prober.await_state("dead", State::Down);
+    drop(stop);
+    stranger.join().unwrap();
+    assert_eq!(overflows(&scene.prober), 0);
+    assert!(
+        scene.prober.rejects(Reject::OtherRun) + scene.prober.rejects(Reject::Tag) > 0,
+        "the strangers were let in"
+    );
+}
+
+/// An ICMPv6 echo reply with our magic, its checksum wrong by this much.
+fn echo_v6(error: u16) -> Vec<u8> {
+    let mut packet = vec![0; 40 + 8 + 72];
+    let octets = |text| match address(text) {
+        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(_) => panic!("an IPv6 address"),
+    };
+    packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 80, 58, 64]);
+    packet[8..24].copy_from_slice(&octets(FAR[1]));
+    packet[24..40].copy_from_slice(&octets(NEAR[1]));
+    packet[40] = 129;
+    packet[48..53].copy_from_slice(b"adit\x01");
+    adit::wire::icmp::seal(crate::kit::ends([NEAR[1], FAR[1]]), &mut packet[40..]);
+    let sum = u16::from_be_bytes([packet[42], packet[43]]).wrapping_add(error);
+    packet[42..44].copy_from_slice(&sum.to_be_bytes());
+    packet
 }
 
 fn a_prober_that_could_not_run_judges_nobody() {

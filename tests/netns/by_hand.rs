@@ -148,7 +148,11 @@ pub(crate) struct Injector {
 
 impl Injector {
     pub(crate) fn open(namespace: &File) -> Self {
-        let leaving = Leaving { family: Family::V4, device: None, mark: 0 };
+        Self::of(namespace, Family::V4)
+    }
+
+    pub(crate) fn of(namespace: &File, family: Family) -> Self {
+        let leaving = Leaving { family, device: None, mark: 0 };
         Self { sender: netns::within(Some(namespace), || raw::open_sender(&leaving)).unwrap() }
     }
 

@@ -192,7 +192,8 @@ impl Sim {
         while let Some(entry) = self.air.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), packet) = entry.remove_entry();
             if self.overflowing {
-                self.engine.handle_overflow(now, packet.namespace, 1);
+                let ear = self.tunnels[packet.tunnel as usize].ear();
+                self.engine.handle_overflow(now, ear, 1);
             } else {
                 self.engine.handle_datagram(now, at, packet.namespace, arrived(&packet.bytes));
             }
