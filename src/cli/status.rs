@@ -119,8 +119,7 @@ fn dated(value: &Value) -> String {
 }
 
 fn one(tunnel: &Value, colours: bool) -> Vec<String> {
-    let (window, rtt, counters) = (&tunnel["window"], &tunnel["rtt"], &tunnel["counters"]);
-    let count = |name: &str| number(&counters[name]);
+    let (window, rtt) = (&tunnel["window"], &tunnel["rtt"]);
     let micros = |name: &str| rtt[name].as_u64().map_or_else(|| "-".to_owned(), millis);
     let style = style_of(&text(&tunnel["state"]));
     let shown = state(tunnel);
@@ -162,25 +161,19 @@ fn one(tunnel: &Value, colours: bool) -> Vec<String> {
                 micros("jitter_us")
             ),
         ),
-        (
-            "counted",
-            format!(
-                "{} sent, {} received, {} lost, {} late, {} duplicate, {} forged, {} local faults",
-                count("sent"),
-                count("received"),
-                count("lost"),
-                count("late"),
-                count("duplicate"),
-                count("forged"),
-                count("local_faults"),
-            ),
-        ),
+        ("counted", counted(&tunnel["counters"])),
         ("last failure", dated(&tunnel["last_failure"])),
         ("last refused", dated(&tunnel["last_reject"])),
         ("last hint", dated(&tunnel["last_hint"])),
     ]
     .map(|(name, value)| format!("{name:<13} {value}"))
     .to_vec()
+}
+
+/// Every counter of a tunnel.
+pub(super) fn counted(counters: &Value) -> String {
+    let one = |(name, count): (&String, &Value)| format!("{} {}", number(count), name.replace('_', " "));
+    counters.as_object().into_iter().flatten().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// A number of seconds as `5m`, or `2s 500ms`.
