@@ -433,6 +433,46 @@ fn a_reader_who_has_seen_enough_is_no_error() {
     }
 }
 
+/// A daemon that says this to every question.
+fn daemon_that_says(socket: &Path, body: String) {
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut line = String::new();
+            while stream.read_line(&mut line).unwrap() > 2 {
+                line.clear();
+            }
+            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.get_mut().write_all((head + &body).as_bytes()).unwrap();
+        }
+    });
+}
+
+/// As in `adit status ams-1 | head -0`: a script that tests the exit code must hear of it.
+#[test]
+fn a_reader_who_has_seen_enough_changes_no_verdict() {
+    let folder = Folder::new();
+    for (name, body, arguments, code) in [
+        ("down", r#"{"name":"ams-1","checked":true,"state":"down"}"#, &["status", "ams-1"][..], 1),
+        ("json", r#"{"name":"ams-1","checked":true,"state":"down"}"#, &["status", "ams-1", "--json"], 1),
+        ("watched", r#"{"name":"ams-1","checked":true,"state":"down"}"#, &["status", "ams-1", "--watch"], 1),
+        ("healthy", r#"{"name":"ams-1","checked":true,"state":"healthy"}"#, &["status", "ams-1"], 0),
+        ("nowhere", r#"{"routes":[]}"#, &["routes", "get", "192.0.2.1"], 1),
+    ] {
+        let socket = folder.path(name);
+        daemon_that_says(&socket, body.to_owned());
+        let mut child = adit();
+        child.arg("--socket").arg(&socket).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        drop(child.stdout.take());
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!((status.code(), said.as_str()), (Some(code), ""), "{name}");
+    }
+}
+
 #[test]
 fn a_closed_place_for_complaints_changes_no_exit_code() {
     let folder = Folder::new();
@@ -549,6 +589,29 @@ fn the_demo_as_json() {
 #[test]
 fn the_demo_in_plain_lines() {
     shows_everything(adit(), false);
+}
+
+/// As in `adit demo --json | head -1`: that nobody reads on is no reason to say that all was seen.
+#[test]
+fn the_demo_verifies_even_if_nobody_reads_on() {
+    let uptime = || fs::read_to_string("/proc/uptime").unwrap().split(' ').next().unwrap().parse::<f64>().unwrap();
+    let start = uptime();
+    let mut child = adit()
+        .args(["demo", "--seconds", "8", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let status = child.wait().unwrap();
+    if status.code() == Some(77) && std::env::var_os("ADIT_REQUIRE_NETNS").is_none() {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+    assert!(uptime() - start > 4.0, "the way back alone takes longer");
 }
 
 #[test]

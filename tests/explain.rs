@@ -273,3 +273,24 @@ fn from_unknown_every_first_verdict_that_can_still_come_is_named() {
     sim.run_until(at_ms(600));
     assert_eq!(sim.state(0), State::Degraded);
 }
+
+#[test]
+fn what_is_no_sample_is_counted_and_shown() {
+    let mut sim = Sim::new(vec![tunnel(0)], Vec::new(), 1);
+    sim.far[0].copies = 2;
+    sim.run_until(at_ms(3_000));
+    sim.far[0].forges = true;
+    sim.run_for(ms(2_000));
+    (sim.far[0].forges, sim.far[0].rtt) = (false, ms(600));
+    sim.run_for(ms(2_000));
+    sim.far[0].sending = Sending::LocalFault("ENOBUFS");
+    sim.run_for(ms(2_000));
+    sim.stall(ms(3_000));
+    let counters = sim.view(0).counters;
+    let told = [counters.late, counters.duplicate, counters.forged, counters.local_faults];
+    assert!(told.iter().all(|count| *count > 0), "{counters:?}");
+    let explanation = explain(&mut sim, 0);
+    assert_eq!(explanation.counters, counters);
+    assert_eq!(explanation.host.local_faults.keys().copied().collect::<Vec<_>>(), ["send", "stall"]);
+    assert_eq!(explanation.host.hints, 0);
+}

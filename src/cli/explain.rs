@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::args;
 use super::client::{block_on, escaped, get};
+use super::status::counted;
 use super::text::{ago, ahead, coloured, style_of, thousands};
 use super::{Exit, Outcome};
 
@@ -41,10 +42,12 @@ fn sentences(it: &Value, colours: bool) -> Vec<String> {
             lines.push(format!("  {label:<8} {} ago: {reason}", ago(at)));
         }
     }
-    if let Some(faults @ 1..) = it["local_faults"].as_u64() {
-        lines.push(format!(
-            "  own      {faults} probes came to nothing by this host's own trouble; they count for nothing"
-        ));
+    lines.push(format!("  counted  {}", counted(&it["counters"])));
+    let faults = it["host"]["local_faults"].as_object().into_iter().flatten();
+    let mut host: Vec<String> = faults.map(|(kind, count)| format!("{count} {kind}")).collect();
+    host.extend(it["host"]["hints"].as_u64().filter(|hints| *hints > 0).map(|hints| format!("{hints} ICMP errors")));
+    if !host.is_empty() {
+        lines.push(format!("  host     {}  (all tunnels together; no part of any verdict)", host.join(", ")));
     }
     for next in it["next"].as_array().into_iter().flatten() {
         let part = |name: &str| next[name].as_str().unwrap_or("-");

@@ -83,6 +83,15 @@ impl From<io::Error> for Failure {
 
 type Outcome = Result<Exit, Failure>;
 
+/// How a command ends whose answer is known, however little of it was read: a reader who has seen
+/// enough changes no verdict.
+fn conclude(written: io::Result<()>, verdict: Exit) -> Outcome {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        Ok(()) | Err(_) => Ok(verdict),
+    }
+}
+
 /// Writes a line to standard error. Nobody may be reading there, which is no reason to panic, as
 /// `eprintln` does, and to end with another exit code.
 fn complain(line: &dyn fmt::Display) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::args::{self, RoutesCommand};
 use super::client::{block_on, get};
 use super::text::{Cell, Table, thousands};
-use super::{Exit, Outcome};
+use super::{Exit, Outcome, conclude};
 
 pub(super) fn run(socket: &Path, args: &args::Routes) -> Outcome {
     let path = match &args.get {
@@ -21,17 +21,17 @@ pub(super) fn run(socket: &Path, args: &args::Routes) -> Outcome {
     };
     let answer = block_on(get(socket, &path))?;
     let found = answer["routes"].as_array().is_some_and(|routes| !routes.is_empty());
-    if args.json {
-        writeln!(io::stdout().lock(), "{answer}")?;
+    let written = if args.json {
+        writeln!(io::stdout().lock(), "{answer}")
     } else if found {
-        table(&answer).print()?;
+        table(&answer).print()
     } else if let Some(RoutesCommand::Get { destination, .. }) = &args.get {
-        writeln!(io::stdout().lock(), "no route holds {destination}")?;
+        writeln!(io::stdout().lock(), "no route holds {destination}")
     } else {
-        writeln!(io::stdout().lock(), "no routes are configured")?;
-    }
+        writeln!(io::stdout().lock(), "no routes are configured")
+    };
     let asked = args.get.is_some();
-    Ok(if asked && !found { Exit::BadNews } else { Exit::Done })
+    conclude(written, if asked && !found { Exit::BadNews } else { Exit::Done })
 }
 
 /// Routes as a table; the demo shows the same.

@@ -9,35 +9,35 @@ use serde_json::Value;
 use super::args;
 use super::client::{block_on, escaped, get};
 use super::text::{Cell, Table, ago, coloured, millis, style_of, thousands};
-use super::{Exit, Failure, Outcome};
+use super::{Exit, Failure, Outcome, conclude};
 
 pub(super) fn run(socket: &Path, args: &args::Status) -> Outcome {
     block_on(async {
         loop {
             let (lines, json, exit) = look(socket, args).await?;
-            let mut out = io::stdout().lock();
-            if args.json {
-                writeln!(out, "{json}")?;
-                return Ok(exit);
+            let written = if args.json { writeln!(io::stdout(), "{json}") } else { show(&lines, args.watch) };
+            if !args.watch || written.is_err() {
+                return conclude(written, exit);
             }
-            if !args.watch {
-                lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
-                return Ok(exit);
-            }
-            if out.is_terminal() {
-                // Home, each line cleared to its end, the rest of the screen cleared: without flicker.
-                write!(out, "\x1b[H")?;
-                lines.iter().try_for_each(|line| write!(out, "{line}\x1b[K\r\n"))?;
-                write!(out, "\x1b[J")?;
-            } else {
-                lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
-                writeln!(out)?;
-            }
-            out.flush()?;
-            drop(out);
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     })
+}
+
+fn show(lines: &[String], again: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if again && out.is_terminal() {
+        // Home, each line cleared to its end, the rest of the screen cleared: without flicker.
+        write!(out, "\x1b[H")?;
+        lines.iter().try_for_each(|line| write!(out, "{line}\x1b[K\r\n"))?;
+        write!(out, "\x1b[J")?;
+    } else {
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        if again {
+            writeln!(out)?;
+        }
+    }
+    out.flush()
 }
 
 async fn look(socket: &Path, args: &args::Status) -> Result<(Vec<String>, Value, Exit), Failure> {
@@ -119,68 +119,54 @@ fn dated(value: &Value) -> String {
 }
 
 fn one(tunnel: &Value, colours: bool) -> Vec<String> {
-    let (window, rtt, counters) = (&tunnel["window"], &tunnel["rtt"], &tunnel["counters"]);
-    let count = |name: &str| number(&counters[name]);
-    let micros = |name: &str| rtt[name].as_u64().map_or_else(|| "-".to_owned(), millis);
-    let style = style_of(&text(&tunnel["state"]));
-    let shown = state(tunnel);
-    let shown = if colours { format!("{style}{shown}{style:#}") } else { shown };
-    [
+    let lines = [
         ("tunnel", text(&tunnel["name"])),
-        ("state", format!("{shown} since {} ({})", ago(&text(&tunnel["since"])), text(&tunnel["since"]))),
+        ("state", since(tunnel, colours)),
         ("reason", text(&tunnel["reason"])),
         ("penalty", penalty(tunnel)),
-        (
-            "probes",
-            format!(
-                "{} {} in {}, answers {}",
-                text(&tunnel["type"]),
-                text(&tunnel["direction"]),
-                text(&tunnel["encapsulation"]),
-                text(&tunnel["assurance"])
-            ),
-        ),
-        (
-            "loss",
-            format!(
-                "{} of {} in {} ({})",
-                number(&window["failures"]),
-                number(&window["samples"]),
-                span(&window["seconds"]),
-                loss(tunnel)
-            ),
-        ),
+        ("probes", probes(tunnel)),
+        ("loss", losses(tunnel)),
         ("last 30", format!("{} answered", last(tunnel))),
-        (
-            "rtt",
-            format!(
-                "last {}, least {}, mean {}, p99 {}, jitter {}",
-                micros("last_us"),
-                micros("min_us"),
-                micros("mean_us"),
-                micros("p99_us"),
-                micros("jitter_us")
-            ),
-        ),
-        (
-            "counted",
-            format!(
-                "{} sent, {} received, {} lost, {} late, {} duplicate, {} forged, {} local faults",
-                count("sent"),
-                count("received"),
-                count("lost"),
-                count("late"),
-                count("duplicate"),
-                count("forged"),
-                count("local_faults"),
-            ),
-        ),
+        ("rtt", rtts(&tunnel["rtt"])),
+        ("counted", counted(&tunnel["counters"])),
         ("last failure", dated(&tunnel["last_failure"])),
         ("last refused", dated(&tunnel["last_reject"])),
         ("last hint", dated(&tunnel["last_hint"])),
-    ]
-    .map(|(name, value)| format!("{name:<13} {value}"))
-    .to_vec()
+    ];
+    lines.map(|(name, value)| format!("{name:<13} {value}")).to_vec()
+}
+
+fn since(tunnel: &Value, colours: bool) -> String {
+    let (style, state, since) = (style_of(&text(&tunnel["state"])), state(tunnel), text(&tunnel["since"]));
+    let state = if colours { format!("{style}{state}{style:#}") } else { state };
+    format!("{state} since {} ({since})", ago(&since))
+}
+
+fn probes(tunnel: &Value) -> String {
+    let [kind, direction, encapsulation, assurance] =
+        ["type", "direction", "encapsulation", "assurance"].map(|name| text(&tunnel[name]));
+    format!("{kind} {direction} in {encapsulation}, answers {assurance}")
+}
+
+fn losses(tunnel: &Value) -> String {
+    let window = &tunnel["window"];
+    let (failures, samples) = (number(&window["failures"]), number(&window["samples"]));
+    format!("{failures} of {samples} in {} ({})", span(&window["seconds"]), loss(tunnel))
+}
+
+fn rtts(rtt: &Value) -> String {
+    let one = |(label, field): (&str, &str)| {
+        format!("{label} {}", rtt[field].as_u64().map_or_else(|| "-".to_owned(), millis))
+    };
+    let all =
+        [("last", "last_us"), ("least", "min_us"), ("mean", "mean_us"), ("p99", "p99_us"), ("jitter", "jitter_us")];
+    all.map(one).join(", ")
+}
+
+/// Every counter of a tunnel.
+pub(super) fn counted(counters: &Value) -> String {
+    let one = |(name, count): (&String, &Value)| format!("{} {}", number(count), name.replace('_', " "));
+    counters.as_object().into_iter().flatten().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// A number of seconds as `5m`, or `2s 500ms`.

@@ -1,11 +1,13 @@
 //! Why a tunnel has its state, and what must happen before it has another.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::prober::Prober;
 use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason};
 use super::time::WallTime;
-use super::{Engine, State, Time, earliest};
+use super::{Counters, Engine, State, Time, earliest};
 
 /// The data behind `adit explain`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,8 +36,20 @@ pub struct Explanation {
     pub last_reject: Option<Dated>,
     /// The last ICMP error about a probe: a hint, no evidence.
     pub last_hint: Option<Dated>,
-    /// Probes that came to nothing by the prober's own trouble: no part of the verdict.
-    pub local_faults: u64,
+    /// What was counted: what is late, duplicate, forged or the prober's own fault is no part of the
+    /// verdict.
+    pub counters: Counters,
+    /// What concerns all tunnels.
+    pub host: HostView,
+}
+
+/// What the prober has met that concerns no tunnel alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostView {
+    /// Its own troubles, by kind.
+    pub local_faults: BTreeMap<&'static str, u64>,
+    /// ICMP errors about probes.
+    pub hints: u64,
 }
 
 /// One sample.
@@ -71,6 +85,8 @@ impl Engine {
     pub fn explain(&mut self, now: Time, tunnel: u32) -> Option<Explanation> {
         let (offset, stall_end) = (self.wall_offset, self.stall_end);
         let wall = move |at: Time| WallTime(at.as_nanos().saturating_add(offset));
+        let local_faults = self.faults.iter().map(|fault| (fault.name, fault.count)).collect();
+        let host = HostView { local_faults, hints: self.hints };
         let prober = self.probers.get_mut(tunnel as usize)?;
         prober.health.forget(now);
         let samples = prober.health.window().latest(SHOWN).map(|(at, rtt)| SampleView {
@@ -91,7 +107,8 @@ impl Engine {
             last_failure: last_failure(prober),
             last_reject: last_reject(prober),
             last_hint: last_hint(prober),
-            local_faults: prober.counters.local_faults,
+            counters: prober.counters,
+            host,
         })
     }
 }

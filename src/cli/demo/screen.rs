@@ -29,6 +29,8 @@ pub(super) struct Screen {
     coloured: bool,
     /// Lines of the table that stand on the screen.
     drawn: usize,
+    /// Nobody reads any more; what the demo verifies it verifies all the same.
+    closed: bool,
 }
 
 impl Screen {
@@ -39,7 +41,7 @@ impl Screen {
             (false, true) => Manner::Plain,
             (false, false) => Manner::Live,
         };
-        Self { manner, coloured: coloured(&out), drawn: 0 }
+        Self { manner, coloured: coloured(&out), drawn: 0, closed: false }
     }
 
     pub(super) fn opening(&mut self, window: Duration) -> Result<(), Failure> {
@@ -111,9 +113,7 @@ impl Screen {
         let routes = serde_json::to_value(routes).map_err(io::Error::other)?;
         lines.extend(crate::cli::routes::table(&json!({ "routes": routes })).lines(self.coloured));
         self.clear()?;
-        let mut out = io::stdout().lock();
-        lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
-        out.flush()?;
+        self.write(&(lines.join("\n") + "\n"))?;
         self.drawn = lines.len();
         Ok(())
     }
@@ -121,16 +121,26 @@ impl Screen {
     /// A line above the table.
     fn line(&mut self, line: &str) -> Result<(), Failure> {
         self.clear()?;
-        let mut out = io::stdout().lock();
-        writeln!(out, "{line}")?;
-        Ok(out.flush()?)
+        self.write(&format!("{line}\n"))
     }
 
     /// Takes the table off the screen.
     fn clear(&mut self) -> Result<(), Failure> {
         let drawn = std::mem::take(&mut self.drawn);
         if drawn > 0 {
-            write!(io::stdout().lock(), "\x1b[{drawn}A\x1b[J")?;
+            self.write(&format!("\x1b[{drawn}A\x1b[J"))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
+        if self.closed {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.closed = true,
+            written => written?,
         }
         Ok(())
     }
