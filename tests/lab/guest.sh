@@ -71,7 +71,7 @@ trap cleanup EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
-job=$(mktemp -d "${TMPDIR:-/tmp}/adit-lab.XXXXXX")
+job=$(mktemp -d)
 job=$(realpath "$job")
 # These go on the guest kernel's command line, where nothing can be quoted.
 case $job$cache in

@@ -38,7 +38,7 @@ mkdir -p "$cache"
 exec 9>"$cache/lock"
 flock 9                                    # two runs at once: one builds
 current && exit
-tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+tmp=$(mktemp -d -p "$cache")
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 143' HUP INT TERM
 
