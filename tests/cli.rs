@@ -619,3 +619,21 @@ fn the_demo_of_an_ordinary_user() {
     let folder = Folder::new();
     shows_everything(folder.as_nobody(), true);
 }
+
+/// Later lines of the filter change earlier ones: the socket is given to its group by chown(2).
+#[test]
+fn the_unit_lets_the_socket_be_given_to_its_group() {
+    let unit = fs::read_to_string("systemd/adit.service").unwrap();
+    let filters: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")).collect();
+    let [allowed, denied, given_back] = filters[..] else { panic!("{filters:?}") };
+    assert_eq!((allowed, given_back), ("@system-service", "@chown"));
+    assert!(denied.starts_with('~') && denied.contains("@privileged"), "{denied}");
+    let folder = Folder::new();
+    let file = folder.file("adit.service", &unit);
+    let analyze =
+        Command::new("systemd-analyze").args(["security", "--offline=true", "--threshold=20", &file]).output();
+    // Where there is no systemd, nobody can say how exposed its service would be.
+    if let Ok(Output { status, stdout, .. }) = analyze {
+        assert!(status.success(), "{}", String::from_utf8_lossy(&stdout));
+    }
+}

@@ -242,8 +242,9 @@ fn law_3_a_penalty_is_a_function_of_the_state_and_never_accumulates() {
         let _ = sim.run_to(0, State::Degraded, ms(5_000));
         assert_eq!(sim.view(0).penalty, DEGRADED);
     }
-    let effective: Vec<u32> =
-        sim.engine.lookup("10.1.2.3".parse().unwrap()).iter().map(|route| route.effective_priority).collect();
+    let table = sim.engine.routes();
+    let candidates = table.candidates("10.1.2.3".parse().unwrap());
+    let effective: Vec<u32> = candidates.map(|(route, _)| table.effective_priority(route)).collect();
     assert_eq!(effective, [500_100, 150, 200, 250]);
 }
 
@@ -252,8 +253,8 @@ fn law_3_a_penalty_never_takes_the_last_route_away() {
     let mut sim = Sim::new((0..4).map(tunnel).collect(), routes(), 1);
     sim.run_until(at_ms(5_000));
     let carrying = |sim: &Sim, address: &str| -> Vec<String> {
-        let routes = sim.engine.lookup(address.parse().unwrap());
-        routes.into_iter().filter(|route| route.selected).map(|route| route.tunnel).collect()
+        let routes = sim.engine.lookup(address.parse().unwrap(), None);
+        routes.into_iter().map(|route| route.tunnel).collect()
     };
     assert_eq!(carrying(&sim, "10.1.2.3"), ["t0"]);
     assert_eq!(carrying(&sim, "192.0.2.9"), ["t0", "t1"], "equals share");

@@ -167,10 +167,14 @@ pub struct Routes {
 /// `adit routes get`
 #[derive(Debug, Subcommand)]
 pub enum RoutesCommand {
-    /// Show the routes of the longest prefix that holds an address
+    /// Show the routes that carry traffic to an address: of the longest prefix that holds it, those with
+    /// the lowest effective priority
     Get {
         /// The destination
         destination: IpAddr,
+        /// Show the one that a flow with this hash takes: among equals, the hash modulo the sum of the weights decides
+        #[arg(long, value_name = "HASH")]
+        flow: Option<u64>,
     },
 }
 

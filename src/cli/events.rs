@@ -73,6 +73,10 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
                 "failed"
             }
         ),
+        "gap" if event["missed"].is_null() => format!(
+            "there is no event {}, the last is {}: adit has been restarted; these are its events since",
+            event["since"], event["last"]
+        ),
         "gap" => format!("{} events are no longer there", event["missed"]),
         "start" => format!("adit {} started with {} tunnels", text("version"), event["tunnels"]),
         "stop" => "adit stopped".to_owned(),

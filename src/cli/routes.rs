@@ -14,7 +14,10 @@ use super::{Exit, Outcome, conclude};
 pub(super) fn run(socket: &Path, args: &args::Routes) -> Outcome {
     let path = match &args.get {
         None => "/v1/routes".to_owned(),
-        Some(RoutesCommand::Get { destination }) => format!("/v1/routes/lookup?dst={destination}"),
+        Some(RoutesCommand::Get { destination, flow: None }) => format!("/v1/routes/lookup?dst={destination}"),
+        Some(RoutesCommand::Get { destination, flow: Some(flow) }) => {
+            format!("/v1/routes/lookup?dst={destination}&flow={flow}")
+        }
     };
     let answer = block_on(get(socket, &path))?;
     let found = answer["routes"].as_array().is_some_and(|routes| !routes.is_empty());
@@ -22,7 +25,7 @@ pub(super) fn run(socket: &Path, args: &args::Routes) -> Outcome {
         writeln!(io::stdout().lock(), "{answer}")
     } else if found {
         table(&answer).print()
-    } else if let Some(RoutesCommand::Get { destination }) = &args.get {
+    } else if let Some(RoutesCommand::Get { destination, .. }) = &args.get {
         writeln!(io::stdout().lock(), "no route holds {destination}")
     } else {
         writeln!(io::stdout().lock(), "no routes are configured")

@@ -9,6 +9,7 @@ use super::args;
 use super::{Exit, Failure, Outcome};
 use crate::config::Config;
 use crate::daemon::{Daemon, plan::Plan};
+use crate::io::local::{Bound, Handle, Server, UnknownGroup};
 
 pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
     let config = Config::load(&config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
@@ -16,16 +17,31 @@ pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let stop = Stop::new()?;
-        let (daemon, handle, bound) = Daemon::start(Plan::new(config))?;
-        let server = bound.map(|bound| tokio::spawn(bound.serve(handle)));
+        let plan = Plan::new(config);
+        let (tunnels, namespaces) = (plan.tunnels.len(), plan.namespaces.len());
+        let (daemon, handle, bound) = Daemon::start(plan).map_err(failure)?;
+        let server = bound.map(|bound| serve(bound, handle, tunnels, namespaces)).transpose()?;
         daemon.run(stop.wait()).await;
-        if let Some(server) = server {
-            // It ends with the daemon; waited for, so that followers hear of that, and so that the
-            // socket's path is free again when this process has ended.
-            let _ = server.await;
-        }
+        // It ends with the daemon; waited for, so that followers hear of that, and so that the
+        // socket's path is free again when this process has ended.
+        server.into_iter().for_each(Server::join);
         Ok(Exit::Done)
     })
+}
+
+/// Says what is served to whom, and serves it.
+fn serve(bound: Bound, handle: Handle, tunnels: usize, namespaces: usize) -> io::Result<Server> {
+    let (socket, readers) = (bound.path().display(), bound.readers());
+    tracing::info!(%socket, group = readers.unwrap_or("none"), tunnels, namespaces, "serving the local socket");
+    bound.serve(handle)
+}
+
+/// What is wrong with the configuration is told as such, though only this machine could say so.
+fn failure(error: io::Error) -> Failure {
+    match error.get_ref() {
+        Some(inner) if inner.is::<UnknownGroup>() => Failure::new(Exit::BadInput, inner.to_string()),
+        _ => error.into(),
+    }
 }
 
 /// The signals that end a daemon.
@@ -60,5 +76,6 @@ impl Stop {
 pub(super) fn start_log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
-    log.with_ansi(super::text::coloured(&io::stderr())).init();
+    // Whoever read the log may have gone. To say so on the same standard error would be a panic.
+    log.log_internal_errors(false).with_ansi(super::text::coloured(&io::stderr())).init();
 }

@@ -10,10 +10,11 @@ use super::{defaults, refused};
 pub struct Daemon {
     /// The local socket.
     pub socket: PathBuf,
-    /// The group whose members may read from the socket. None unless it is written: the group may
-    /// not exist on this machine, and a start that fails for a default helps nobody.
+    /// The group whose members may read from the socket, besides root and the daemon's own user. None
+    /// unless it is written; then [`defaults::SOCKET_GROUP`] holds where this machine has that group:
+    /// a start that fails for a default helps nobody.
     pub socket_group: Option<String>,
-    /// The group whose members may change things, beside root.
+    /// The group whose members may change things, besides root and the daemon's own user.
     pub admin_group: Option<String>,
     /// Where states and windows survive a restart.
     pub state_dir: PathBuf,

@@ -12,6 +12,9 @@ use crate::wire::payload;
 
 /// `daemon.socket`.
 pub const SOCKET: &str = "/run/adit/adit.sock";
+/// `daemon.socket_group`, where this machine has such a group; where it has none, nobody but root and
+/// the daemon's own user may use the socket.
+pub const SOCKET_GROUP: &str = "adit";
 /// Bytes in a Unix socket's path, its closing zero aside: `sun_path` has 108 (unix(7)).
 pub const SOCKET_PATH_MAX: usize = 107;
 /// `daemon.state_dir`.

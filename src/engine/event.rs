@@ -128,7 +128,7 @@ impl Ring {
 
     /// The events after the one numbered `since`.
     pub fn after(&self, since: u64) -> impl Iterator<Item = &Event> {
-        let skip = usize::try_from((since + 1).saturating_sub(self.first())).unwrap_or(usize::MAX);
+        let skip = usize::try_from(since.saturating_add(1).saturating_sub(self.first())).unwrap_or(usize::MAX);
         self.events.iter().skip(skip)
     }
 

@@ -172,10 +172,15 @@ impl Engine {
         self.routes.iter().map(|(route, selected)| self.route_view(route, selected)).collect()
     }
 
-    /// The routes of the longest prefix that holds an address.
+    /// The routes that carry traffic to an address: those chosen from the longest prefix that holds
+    /// it, or the one among them that a flow takes.
     #[must_use]
-    pub fn lookup(&self, destination: std::net::IpAddr) -> Vec<RouteView> {
-        self.routes.candidates(destination).map(|(route, selected)| self.route_view(route, selected)).collect()
+    pub fn lookup(&self, destination: std::net::IpAddr, flow: Option<u64>) -> Vec<RouteView> {
+        if let Some(flow) = flow {
+            return self.routes.pick(destination, flow).map(|route| self.route_view(route, true)).into_iter().collect();
+        }
+        let chosen = self.routes.candidates(destination).filter(|(_, selected)| *selected);
+        chosen.map(|(route, selected)| self.route_view(route, selected)).collect()
     }
 
     fn route_view(&self, route: &Route, selected: bool) -> RouteView {

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -35,7 +36,21 @@ pub(crate) fn cases() -> Vec<Case> {
         case("commands::http_over_the_socket", http_over_the_socket),
         case("commands::status_has_every_field_of_the_interface", status_has_every_field_of_the_interface),
         case("commands::five_hundred_tunnels_take_no_more_sockets", five_hundred_tunnels_take_no_more_sockets),
+        case("commands::a_number_from_before_a_restart_is_a_gap", a_number_from_before_a_restart_is_a_gap),
+        case("commands::a_log_that_nobody_reads_ends_nothing", a_log_that_nobody_reads_ends_nothing),
         case("commands::another_user_may_look_but_not_touch", another_user_may_look_but_not_touch).with_two_users(),
+        case(
+            "commands::nobody_may_use_the_socket_unless_a_group_is_there",
+            nobody_may_use_the_socket_unless_a_group_is_there,
+        )
+        .with_two_users(),
+        case("commands::the_group_that_is_named_may_use_the_socket", the_group_that_is_named_may_use_the_socket),
+        case("commands::an_unknown_group_starts_nothing", an_unknown_group_starts_nothing),
+        case("commands::nobody_else_can_hold_the_lock", nobody_else_can_hold_the_lock),
+        case("commands::followers_lock_nobody_out", followers_lock_nobody_out),
+        case("commands::strangers_leave_places_to_root", strangers_leave_places_to_root).with_two_users(),
+        case("commands::members_of_the_admin_group_may_change", members_of_the_admin_group_may_change).with_two_users(),
+        case("commands::the_socket_has_a_thread_of_its_own", the_socket_has_a_thread_of_its_own),
     ]
 }
 
@@ -230,6 +245,43 @@ impl Site {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, head.to_lowercase(), body.to_owned())
+    }
+}
+
+/// A user without any right, whose group is "nogroup".
+const NOBODY: u32 = 65_534;
+
+impl Site {
+    /// Lets other users find the socket, and the program.
+    fn open_to_all(&self) {
+        fs::set_permissions(self.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        // Where the program was built may be closed to others. Copied by another program: a file that
+        // this one has open for writing cannot be run (ETXTBSY).
+        assert!(Command::new("cp").arg(adit()).arg(self.path("adit")).status().unwrap().success());
+    }
+
+    /// Asks the daemon, as somebody without rights does.
+    fn as_nobody(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.path("adit"));
+        command.current_dir("/").uid(NOBODY).gid(NOBODY).arg("--socket").arg(self.path("adit.sock")).args(arguments);
+        command
+    }
+
+    /// The mode of a file, and its group.
+    fn mode(&self, name: &str) -> (u32, u32) {
+        let found = fs::symlink_metadata(self.path(name)).unwrap();
+        (found.mode() & 0o7777, found.gid())
+    }
+
+    /// Starts a daemon that must not start: how it ends, and what it says.
+    fn refused(&self) -> (Option<i32>, String) {
+        let daemon = Running::start(&self.pair.near, &mut self.command("run", "adit.conf"));
+        (daemon.end().code(), self.read("adit.conf.log"))
+    }
+
+    /// Changes the daemon's own settings.
+    fn set(&self, settings: &str) {
+        self.write("adit.conf", &self.configuration().replace("[daemon]", &format!("[daemon]\n{settings}")));
     }
 }
 
@@ -498,6 +550,9 @@ fn http_over_the_socket() {
     assert_eq!(json("/v1/tunnels/fra-1/explain")["name"], "fra-1");
     assert_eq!(json("/v1/routes")["routes"].as_array().unwrap().len(), 2);
     assert_eq!(json("/v1/routes/lookup?dst=10.20.255.255")["routes"][0]["prefix"], "10.20.0.0/16");
+    let chosen = |query: &str| json(&format!("/v1/routes/lookup?dst=10.20.1.1{query}"))["routes"].clone();
+    assert_eq!(chosen("").as_array().unwrap().len(), 1, "the chosen ones only");
+    assert_eq!(chosen("&flow=7"), chosen(""), "one alone takes every flow");
     let health = json("/v1/healthz");
     assert_eq!((&health["status"], &health["tunnels"]["healthy"]), (&"ok".into(), &2.into()), "{health}");
 
@@ -629,18 +684,11 @@ fn five_hundred_tunnels_take_no_more_sockets() {
 }
 
 fn another_user_may_look_but_not_touch() {
-    const NOBODY: u32 = 65_534;
     let site = Site::new();
+    site.set("socket_group = \"nogroup\"");
     let (_daemon, _far) = site.healthy();
-    fs::set_permissions(site.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // Where the program was built may be closed to others. Copied by another program: a file that
-    // this one has open for writing cannot be run (ETXTBSY).
-    assert!(Command::new("cp").arg(adit()).arg(site.path("adit")).status().unwrap().success());
-    let as_nobody = |arguments: &[&str]| {
-        let mut command = Command::new(site.path("adit"));
-        command.current_dir("/").uid(NOBODY).gid(NOBODY).arg("--socket").arg(site.path("adit.sock")).args(arguments);
-        command.output().unwrap()
-    };
+    site.open_to_all();
+    let as_nobody = |arguments: &[&str]| site.as_nobody(arguments).output().unwrap();
     assert_eq!(as_nobody(&["status", "ams-1"]).status.code(), Some(0));
     for arguments in [["drain", "ams-1"], ["undrain", "ams-1"]] {
         let refused = as_nobody(&arguments);
@@ -650,4 +698,194 @@ fn another_user_may_look_but_not_touch() {
     }
     assert!(!site.say(&["events"]).contains("drained"));
     assert_eq!(site.http("POST", "/v1/tunnels/ams-1/drain").0, 200, "root may");
+}
+
+fn a_number_from_before_a_restart_is_a_gap() {
+    let site = Site::new();
+    site.make_patient();
+    let (_daemon, _far) = site.healthy();
+    let first = |path: &str| {
+        let mut stream = UnixStream::connect(site.path("adit.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: adit\r\n\r\n").unwrap();
+        let lines = BufReader::new(stream).lines().map(Result::unwrap);
+        let mut objects = lines.filter(|line| line.starts_with('{'));
+        [objects.next().unwrap(), objects.next().unwrap()].map(|line| serde_json::from_str::<Value>(&line).unwrap())
+    };
+    for since in [1_000_000, u64::MAX] {
+        for follow in ["true", "false"] {
+            // A follower would wait for ever, was it not told at once.
+            let [gap, event] = first(&format!("/v1/events?since={since}&follow={follow}"));
+            assert_eq!((&gap["kind"], &gap["since"]), (&"gap".into(), &since.into()), "{gap}");
+            assert!(gap["missed"].is_null() && gap["last"].as_u64().unwrap() >= 3, "{gap}");
+            assert_eq!((&event["id"], &event["kind"]), (&1.into(), &"start".into()), "all there is");
+        }
+    }
+    let told = site.say(&["events", "--since", "1000000"]);
+    assert!(told.lines().next().unwrap().contains("restarted") && told.contains("started with 2 tunnels"), "{told}");
+    // The one that comes next is no gap.
+    let last = serde_json::from_str::<Value>(&site.http("GET", "/v1/healthz").2).unwrap()["last_event"].clone();
+    assert!(!site.http("GET", &format!("/v1/events?since={last}")).2.contains("gap"));
+}
+
+/// As in `adit run 2>&1 | head -1`.
+fn a_log_that_nobody_reads_ends_nothing() {
+    let site = Site::new();
+    site.make_patient();
+    let mut command = site.command("run", "adit.conf");
+    let mut daemon = Running::start(&site.pair.near, command.stderr(Stdio::piped()));
+    let mut log = BufReader::new(daemon.child.stderr.take().unwrap());
+    log.read_line(&mut String::new()).unwrap();
+    drop(log);
+    eventually("an answer", || site.adit(&["status"]).status.success());
+    for _ in 0..3 {
+        site.say(&["drain", "ams-1"]);
+        site.say(&["undrain", "ams-1"]);
+    }
+    daemon.send(Signal::SIGHUP);
+    assert_eq!(site.say(&["events"]).matches("no longer drained").count(), 3);
+    daemon.send(Signal::SIGTERM);
+    assert_eq!(daemon.end().code(), Some(0));
+}
+
+fn nobody_may_use_the_socket_unless_a_group_is_there() {
+    let site = Site::new();
+    site.open_to_all();
+    let _daemon = site.daemon();
+    let default = nix::unistd::Group::from_name("adit").unwrap();
+    assert_eq!(site.mode("adit.sock").0, if default.is_some() { 0o660 } else { 0o600 });
+    let Output { status, stderr, .. } = site.as_nobody(&["status"]).output().unwrap();
+    let said = String::from_utf8_lossy(&stderr);
+    assert_eq!(status.code(), Some(77), "{said}");
+    assert!(said.contains("socket_group"), "{said}");
+}
+
+fn the_group_that_is_named_may_use_the_socket() {
+    let site = Site::new();
+    // The one group that is there even in a user namespace.
+    site.set("socket_group = \"root\"");
+    let _daemon = site.daemon();
+    assert_eq!(site.mode("adit.sock"), (0o660, 0));
+}
+
+fn an_unknown_group_starts_nothing() {
+    let site = Site::new();
+    for key in ["socket_group", "admin_group"] {
+        site.set(&format!("{key} = \"no-such-group\""));
+        let (code, said) = site.refused();
+        assert_eq!(code, Some(78), "{said}");
+        for word in [key, "no-such-group", "groupadd"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        assert!(!site.path("adit.sock").exists(), "nothing is left behind");
+    }
+}
+
+fn nobody_else_can_hold_the_lock() {
+    let site = Site::new();
+    // As an earlier version left it.
+    site.write("adit.lock", "");
+    fs::set_permissions(site.path("adit.lock"), fs::Permissions::from_mode(0o644)).unwrap();
+    for _ in 0..2 {
+        let daemon = site.daemon();
+        assert_eq!(site.mode("adit.lock").0, 0o600);
+        daemon.send(Signal::SIGTERM);
+        assert!(daemon.end().success());
+        fs::remove_file(site.path("adit.lock")).unwrap();
+    }
+    // What is no lock of ours is neither followed nor changed.
+    site.write("precious", "");
+    fs::set_permissions(site.path("precious"), fs::Permissions::from_mode(0o640)).unwrap();
+    for link in [symlink::<PathBuf, PathBuf>, fs::hard_link::<PathBuf, PathBuf>] {
+        link(site.path("precious"), site.path("adit.lock")).unwrap();
+        let (code, said) = site.refused();
+        assert_eq!(code, Some(74), "{said}");
+        assert!(said.contains("adit.lock") && !said.contains("another adit"), "{said}");
+        assert_eq!(site.mode("precious").0, 0o640);
+        assert!(!site.path("adit.sock").exists());
+        fs::remove_file(site.path("adit.lock")).unwrap();
+    }
+}
+
+fn followers_lock_nobody_out() {
+    let site = Site::new();
+    let daemon = site.daemon();
+    let follow = || {
+        let mut stream = UnixStream::connect(site.path("adit.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET /v1/events?follow=true HTTP/1.1\r\nhost: adit\r\n\r\n").unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        (line.split(' ').nth(1).unwrap().parse::<u16>().unwrap(), stream)
+    };
+    let all: Vec<_> = (0..70).map(|_| follow()).collect();
+    let (following, refused): (Vec<_>, Vec<_>) = all.into_iter().partition(|(status, _)| *status == 200);
+    assert_eq!((following.len(), refused.len()), (48, 22));
+    for (status, mut stream) in refused {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(status == 503 && answer.contains("application/problem+json"), "{status}: {answer}");
+    }
+    assert!(site.say(&["events"]).contains("started with 2 tunnels"), "without following");
+    let late = site.adit(&["events", "--follow"]);
+    let said = String::from_utf8_lossy(&late.stderr);
+    assert!(late.status.code() == Some(69) && said.contains("follow"), "{said}");
+
+    daemon.send(Signal::SIGTERM);
+    for (_, mut stream) in following {
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap();
+        assert!(rest.contains("\"kind\":\"stop\""), "every follower hears of the end: {rest}");
+    }
+    assert!(daemon.end().success());
+}
+
+fn strangers_leave_places_to_root() {
+    let site = Site::new();
+    site.set("socket_group = \"nogroup\"");
+    site.open_to_all();
+    let _daemon = site.daemon();
+    let follower = |mut command: Command| {
+        let mut child = Running::start(&site.pair.near, command.stdout(Stdio::piped()).stderr(Stdio::null()));
+        let mut out = BufReader::new(child.child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        // It ends when nobody reads what it has to say.
+        (!line.is_empty()).then_some((child, out))
+    };
+    let strangers: Vec<_> = (0..50).filter_map(|_| follower(site.as_nobody(&["events", "--follow"]))).collect();
+    assert_eq!(strangers.len(), 44);
+    let mut command = Command::new(adit());
+    command.arg("--socket").arg(site.path("adit.sock")).args(["events", "--follow"]);
+    assert!(follower(command).is_some(), "root may still follow");
+}
+
+fn members_of_the_admin_group_may_change() {
+    // As Debian has them since ever: the group "daemon".
+    const DAEMON: u32 = 1;
+    let site = Site::new();
+    site.set("socket_group = \"daemon\"\nadmin_group = \"nogroup\"");
+    site.open_to_all();
+    let _daemon = site.daemon();
+    // Not by the group that is asked with, but by what the user database says of the user.
+    let member = site.as_nobody(&["drain", "ams-1"]).gid(DAEMON).output().unwrap();
+    assert!(member.status.success(), "{}", String::from_utf8_lossy(&member.stderr));
+    let other = site.as_nobody(&["drain", "ams-1"]).uid(DAEMON).gid(DAEMON).output().unwrap();
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(other.status.code() == Some(77) && said.contains("admin_group"), "{said}");
+}
+
+fn the_socket_has_a_thread_of_its_own() {
+    let site = Site::new();
+    site.set("socket_group = \"root\"");
+    let daemon = site.daemon();
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.child.id())).unwrap();
+    let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+    assert!(names.into_iter().any(|name| name.trim() == "adit-socket"));
+    let log = site.read("adit.conf.log");
+    let line = log.lines().find(|line| line.contains("serving")).unwrap_or_else(|| panic!("{log}"));
+    for word in ["adit.sock", "group=\"root\"", "tunnels=2", "namespaces=1"] {
+        assert!(line.contains(word), "{word}: {line}");
+    }
 }

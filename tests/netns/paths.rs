@@ -187,7 +187,7 @@ fn traffic_moves_away_and_back() {
     let prober =
         Prober::with(&pair.near, Plan { routes: vec![route(0, 100), route(1, 200)], ..plan(tunnels.to_vec()) });
     let carries = |prober: &Prober| {
-        let views = prober.ask(|engine, _| engine.lookup(address("10.20.1.1")));
+        let views = prober.ask(|engine, _| engine.lookup(address("10.20.1.1"), None));
         views.into_iter().filter(|view| view.selected).map(|view| view.tunnel).collect::<Vec<_>>()
     };
     tunnels.iter().for_each(|tunnel| prober.await_state(&tunnel.name, State::Healthy));

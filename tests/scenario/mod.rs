@@ -297,17 +297,19 @@ impl Run {
             }
         }
         for (address, tunnels) in &check.traffic {
-            let routes = self.sim.engine.lookup(address.parse().unwrap());
-            let found: Vec<String> =
-                routes.into_iter().filter(|route| route.selected).map(|route| route.tunnel).collect();
+            let routes = self.sim.engine.lookup(address.parse().unwrap(), None);
+            let found: Vec<String> = routes.into_iter().map(|route| route.tunnel).collect();
             if found != *tunnels {
                 self.wrong.push(format!("at {at}, traffic to {address} goes by {found:?}, not {tunnels:?}"));
             }
         }
         for (address, priorities) in &check.priorities {
-            let routes = self.sim.engine.lookup(address.parse().unwrap());
-            let found: BTreeMap<String, u32> =
-                routes.into_iter().map(|route| (route.tunnel, route.effective_priority)).collect();
+            let table = self.sim.engine.routes();
+            let named = |tunnel: u32| self.sim.tunnels[tunnel as usize].name.clone();
+            let found: BTreeMap<String, u32> = table
+                .candidates(address.parse().unwrap())
+                .map(|(route, _)| (named(route.tunnel), table.effective_priority(route)))
+                .collect();
             if found != *priorities {
                 self.wrong.push(format!("at {at}, effective priorities to {address} are {found:?}"));
             }

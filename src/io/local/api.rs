@@ -1,19 +1,23 @@
 //! What can be asked, and the answers.
 
+use std::ffi::CString;
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequestParts, Path as Part, Query, State as Shared};
+use axum::extract::{FromRef, FromRequestParts, Path as Part, Query, State as Shared};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use nix::unistd::{Gid, User, getgrouplist};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Handle, OPENAPI, PIECE};
+use super::serve::{Peer, Places};
+use super::{Gap, Handle, OPENAPI, PIECE};
 use crate::config::nearest;
 use crate::engine::event::Event;
 use crate::engine::{Drain, Engine, Time};
@@ -21,13 +25,21 @@ use crate::engine::{Drain, Engine, Time};
 /// Bytes of a request's body that are read at most; no request needs any.
 pub(super) const BODY: usize = 64 << 10;
 
-/// Who asks.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer {
-    pub(super) may_change: bool,
+/// What answers share.
+#[derive(Debug, Clone)]
+struct Desk {
+    handle: Handle,
+    admins: Option<Gid>,
+    followers: Places,
 }
 
-pub(super) fn router(handle: Handle) -> Router {
+impl FromRef<Desk> for Handle {
+    fn from_ref(desk: &Desk) -> Self {
+        desk.handle.clone()
+    }
+}
+
+pub(super) fn router(handle: Handle, admins: Option<Gid>, followers: Places) -> Router {
     Router::new()
         .route("/v1/tunnels", get(tunnels))
         .route("/v1/tunnels/{name}", get(tunnel))
@@ -44,7 +56,13 @@ pub(super) fn router(handle: Handle) -> Router {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes another method: GET asks, POST changes")
         })
         .layer(axum::extract::DefaultBodyLimit::max(BODY))
-        .with_state(handle)
+        .with_state(Desk { handle, admins, followers })
+}
+
+/// What answers while there is no place.
+pub(super) fn busy() -> Router {
+    let answer = async || Problem::busy("too many clients at once; ask again");
+    Router::new().fallback(answer)
 }
 
 /// An error as RFC 9457 has it.
@@ -62,6 +80,10 @@ impl Problem {
 
     fn stopping() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping")
+    }
+
+    fn busy(detail: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
     fn unknown(name: &str, nearest: Option<String>) -> Self {
@@ -143,34 +165,49 @@ struct DrainQuery {
 }
 
 async fn drain(
-    Shared(handle): Shared<Handle>,
+    Shared(desk): Shared<Desk>,
     Extension(peer): Extension<Peer>,
     Named(name): Named,
     Asked(DrainQuery { down }): Asked<DrainQuery>,
 ) -> Answer<Response> {
-    set_drain(&handle, peer, name, Some(if down { Drain::Down } else { Drain::Degraded })).await
+    set_drain(&desk, peer, name, Some(if down { Drain::Down } else { Drain::Degraded })).await
 }
 
-async fn undrain(
-    Shared(handle): Shared<Handle>,
-    Extension(peer): Extension<Peer>,
-    Named(name): Named,
-) -> Answer<Response> {
-    set_drain(&handle, peer, name, None).await
+async fn undrain(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>, Named(name): Named) -> Answer<Response> {
+    set_drain(&desk, peer, name, None).await
 }
 
-async fn set_drain(handle: &Handle, peer: Peer, name: String, drain: Option<Drain>) -> Answer<Response> {
-    if !peer.may_change {
+async fn set_drain(desk: &Desk, peer: Peer, name: String, drain: Option<Drain>) -> Answer<Response> {
+    if !may_change(peer, desk.admins).await {
         return Err(Problem::new(
             StatusCode::FORBIDDEN,
             "only root, the daemon's user and its admin_group may change anything",
         ));
     }
-    let view = about(handle, name, move |engine, now, tunnel| {
+    let view = about(&desk.handle, name, move |engine, now, tunnel| {
         engine.set_drain(now, tunnel, drain);
         engine.tunnel(now, tunnel)
     });
     Ok(Json(view.await?).into_response())
+}
+
+async fn may_change(peer: Peer, admins: Option<Gid>) -> bool {
+    if peer.is_trusted() {
+        return true;
+    }
+    let Some(admins) = admins else { return false };
+    // A directory service may take its time, so it is asked by a thread that nobody waits for but
+    // this client, and only about who wants to change something.
+    peer.gid == admins || tokio::task::spawn_blocking(move || is_member(&peer, admins)).await.unwrap_or(false)
+}
+
+/// Whether a user belongs to a group by what the system's user database says.
+fn is_member(peer: &Peer, group: Gid) -> bool {
+    let groups = || {
+        let user = User::from_uid(peer.uid).ok()??;
+        getgrouplist(&CString::new(user.name).ok()?, user.gid).ok()
+    };
+    groups().is_some_and(|groups| groups.contains(&group))
 }
 
 async fn routes(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
@@ -181,12 +218,16 @@ async fn routes(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
 #[derive(Debug, Deserialize)]
 struct LookupQuery {
     dst: String,
+    flow: Option<u64>,
 }
 
-async fn lookup(Shared(handle): Shared<Handle>, Asked(LookupQuery { dst }): Asked<LookupQuery>) -> Answer<Json<Value>> {
+async fn lookup(
+    Shared(handle): Shared<Handle>,
+    Asked(LookupQuery { dst, flow }): Asked<LookupQuery>,
+) -> Answer<Json<Value>> {
     let destination: IpAddr =
         dst.parse().map_err(|_| Problem::new(StatusCode::BAD_REQUEST, format!("{dst} is no IP address")))?;
-    let views = handle.ask(move |engine, _| engine.lookup(destination)).await.ok_or_else(Problem::stopping)?;
+    let views = handle.ask(move |engine, _| engine.lookup(destination, flow)).await.ok_or_else(Problem::stopping)?;
     Ok(Json(json!({ "routes": views })))
 }
 
@@ -199,27 +240,42 @@ struct EventsQuery {
     follow: bool,
 }
 
-async fn events(Shared(handle): Shared<Handle>, Asked(EventsQuery { since, follow }): Asked<EventsQuery>) -> Response {
+async fn events(
+    Shared(desk): Shared<Desk>,
+    Extension(peer): Extension<Peer>,
+    Asked(EventsQuery { since, follow }): Asked<EventsQuery>,
+) -> Answer<Response> {
+    // Who only reads what there is may take their time, too, if a place is free for that.
+    let place = desk.followers.take(&peer);
+    if follow && place.is_none() {
+        return Err(Problem::busy("too many clients follow the events; ask without follow, or again"));
+    }
+    peer.follows.store(place.is_some(), Ordering::Relaxed);
     // One piece at a time, made when the client has taken the last: a slow one holds up itself.
-    let lines = futures_util::stream::unfold((handle, since, false), move |(mut handle, since, over)| async move {
-        if over {
-            return None;
+    let next = move |(mut handle, since, over): (Handle, u64, bool)| {
+        let _taken = &place;
+        async move {
+            if over {
+                return None;
+            }
+            let (gap, events) = handle.events(since, follow).await?;
+            let last = events.last().map_or(since, |event| event.id);
+            let over = !follow && events.len() < PIECE;
+            Some((lines(gap, &events), (handle, last, over)))
         }
-        let (missed, events) = handle.events(since, follow).await?;
-        let last = events.last().map_or(since, |event| event.id);
-        let over = !follow && events.len() < PIECE;
-        Some((lines(missed, &events), (handle, last, over)))
-    });
-    ([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response()
+    };
+    let lines = futures_util::stream::unfold((desk.handle, since, false), next);
+    Ok(([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
 }
 
-fn lines(missed: u64, events: &[Event]) -> Result<Bytes, serde_json::Error> {
+fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error> {
     let mut text = Vec::new();
-    if missed > 0 {
-        text.extend(format!("{{\"kind\":\"gap\",\"missed\":{missed}}}\n").into_bytes());
+    if let Some(gap) = gap {
+        serde_json::to_writer(&mut text, &gap)?;
+        text.push(b'\n');
     }
     for event in events {
-        event.serialize(&mut serde_json::Serializer::new(&mut text))?;
+        serde_json::to_writer(&mut text, event)?;
         text.push(b'\n');
     }
     Ok(text.into())

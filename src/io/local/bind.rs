@@ -1,51 +1,110 @@
 //! The socket's path: whose it is, who may use it.
 
+use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
-use tokio::net::UnixListener;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::unistd::{Gid, Group, chown, geteuid};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::config::defaults::SOCKET_GROUP;
+
+/// Clients that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Where the socket is and who may use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// Path of the socket.
     pub path: PathBuf,
-    /// The group that may read; everybody's if none is named.
+    /// The group that may read, besides root and the daemon's own user; if none is named, the one of
+    /// the default's name, where there is one.
     pub readers: Option<String>,
     /// The group that may change, besides root and the daemon's own user.
     pub admins: Option<String>,
 }
 
+/// A group that the configuration names and this machine does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownGroup {
+    key: &'static str,
+    name: String,
+}
+
+impl fmt::Display for UnknownGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, name } = self;
+        write!(
+            f,
+            "[daemon] {key} = {name:?}: this machine has no such group; make it (groupadd --system {name}), or name another"
+        )
+    }
+}
+
+impl std::error::Error for UnknownGroup {}
+
 /// The socket, and the lock that says that this process owns its path.
 #[derive(Debug)]
 pub struct Bound {
     pub(super) listener: UnixListener,
+    pub(super) place: Place,
+    pub(super) admins: Option<Gid>,
+    readers: Option<String>,
+}
+
+impl Bound {
+    /// The socket's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.place.path
+    }
+
+    /// The group whose members may read, besides root and the daemon's own user.
+    #[must_use]
+    pub fn readers(&self) -> Option<&str> {
+        self.readers.as_deref()
+    }
+}
+
+/// The path, ours for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Place {
     path: PathBuf,
-    pub(super) admins: Option<nix::unistd::Group>,
     lock: Flock<fs::File>,
 }
 
-/// Takes the socket's path.
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The lock file stays: removing it would let two daemons lock two files of one name.
+        let _ = fs::remove_file(&self.path);
+        let _ = &self.lock;
+    }
+}
+
+/// Takes the socket's path. Nobody can connect before its permissions are what they should be, and
+/// a failure leaves no socket behind.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`] if another daemon owns it; a path that is something else than a
-/// socket is left alone.
+/// [`io::ErrorKind::AddrInUse`] if another daemon owns it, [`UnknownGroup`] inside the error if a
+/// group is not there; a path that is something else than a socket is left alone.
 pub fn bind(access: &Access) -> io::Result<Bound> {
+    let readers = access.readers.as_deref().map(|name| group("socket_group", name)).transpose()?;
+    let admins = access.admins.as_deref().map(|name| group("admin_group", name)).transpose()?;
     let path = &access.path;
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(|error| named(error, "cannot make the folder of the socket", folder))?;
     }
-    let lock_path = path.with_extension("lock");
-    let file = fs::OpenOptions::new().create(true).append(true).open(&lock_path);
-    let file = file.map_err(|error| named(error, "cannot open the socket's lock", &lock_path))?;
-    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
-        io::Error::new(io::ErrorKind::AddrInUse, format!("another adit already serves {}", path.display()))
-    })?;
+    let lock = lock(path)?;
     match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+        Ok(found) if found.file_type().is_socket() => {
+            fs::remove_file(path).map_err(|error| named(error, "cannot replace", path))?;
+        }
         Ok(_) => {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
@@ -54,31 +113,90 @@ pub fn bind(access: &Access) -> io::Result<Bound> {
         }
         Err(_) => {}
     }
-    let listener = UnixListener::bind(path).map_err(|error| named(error, "cannot listen on", path))?;
-    let mode = if access.readers.is_some() { 0o660 } else { 0o666 };
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    if let Some(readers) = &access.readers {
-        let group = group(readers)?;
-        nix::unistd::chown(path, None, Some(group.gid))
-            .map_err(|error| named(error.into(), "cannot give to its group", path))?;
-    }
-    let admins = access.admins.as_deref().map(group).transpose()?;
-    Ok(Bound { listener, path: path.clone(), admins, lock })
+    let cannot_listen = |error| named(error, "cannot listen on", path);
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?).map_err(cannot_listen)?;
+    let place = Place { path: path.clone(), lock };
+    let readers = restrict(path, readers)?;
+    socket.listen(BACKLOG).map_err(cannot_listen)?;
+    socket.set_nonblocking(true)?;
+    let listener = OwnedFd::from(socket).into();
+    Ok(Bound { listener, place, admins: admins.map(|group| group.gid), readers })
 }
 
-fn group(name: &str) -> io::Result<nix::unistd::Group> {
-    let found = nix::unistd::Group::from_name(name)?;
-    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no group {name}")))
+/// Lets nobody use the socket but root, the daemon's own user, and a group: the one that is named,
+/// else the default's. Returns that group's name.
+fn restrict(path: &Path, named_readers: Option<Group>) -> io::Result<Option<String>> {
+    let permit = |mode| {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(path, permissions).map_err(|error| named(error, "cannot set the permissions of", path))
+    };
+    let readers = match named_readers {
+        Some(group) => {
+            give(path, &group).map_err(|error| {
+                let name = &group.name;
+                named(error, &format!("only root and members of the group {name} can give it"), path)
+            })?;
+            Some(group)
+        }
+        // That there is such a group is luck, and that it cannot be used is no reason not to start.
+        None => Group::from_name(SOCKET_GROUP).ok().flatten().filter(|group| match give(path, group) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, group = SOCKET_GROUP, "cannot let the group read from the local socket");
+                false
+            }
+        }),
+    };
+    permit(if readers.is_some() { 0o660 } else { 0o600 })?;
+    Ok(readers.map(|group| group.name))
+}
+
+/// Gives the socket to a group, unless it is born in it: a filter of system calls may not allow even
+/// what changes nothing.
+fn give(path: &Path, group: &Group) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.gid() != group.gid.as_raw() {
+        chown(path, None, Some(group.gid))?;
+    }
+    Ok(())
+}
+
+/// The lock that says who serves a path. Nobody else can open it, or they could hold it.
+fn lock(path: &Path) -> io::Result<Flock<fs::File>> {
+    let lock_path = path.with_extension("lock");
+    let careful = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file =
+        fs::OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(careful.bits()).open(&lock_path);
+    let file = file.map_err(|error| named(error, "cannot open the socket's lock", &lock_path))?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.nlink() != 1 || found.uid() != geteuid().as_raw() {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!(
+                "{} is no lock of this user's (it belongs to user {}); see what it is, and remove it",
+                lock_path.display(),
+                found.uid()
+            ),
+        ));
+    }
+    if found.mode() & 0o777 != 0o600 {
+        file.set_permissions(fs::Permissions::from_mode(0o600))
+            .map_err(|error| named(error, "cannot close to others", &lock_path))?;
+    }
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| {
+        if error == Errno::EWOULDBLOCK {
+            return io::Error::new(io::ErrorKind::AddrInUse, format!("another adit already serves {}", path.display()));
+        }
+        named(error.into(), "cannot lock", &lock_path)
+    })
+}
+
+fn group(key: &'static str, name: &str) -> io::Result<Group> {
+    let found = Group::from_name(name)
+        .map_err(|error| io::Error::other(format!("cannot look up [daemon] {key} = {name:?}: {error}")))?;
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, UnknownGroup { key, name: name.to_owned() }))
 }
 
 fn named(error: io::Error, what: &str, path: &Path) -> io::Error {
     io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        // The lock file stays: removing it would let two daemons lock two files of one name.
-        let _ = fs::remove_file(&self.path);
-        let _ = &self.lock;
-    }
 }

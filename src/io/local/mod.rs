@@ -1,13 +1,13 @@
 //! The local socket: HTTP/1.1 with JSON, so that `curl --unix-socket` and every language can use it.
 //!
 //! A request becomes a question to the engine's loop ([`Handle::ask`]); the answer is turned into
-//! JSON here, off the loop. A slow or stuck client costs the engine nothing: clients are limited
-//! in number and time, and a follower of events is given them piece by piece.
+//! JSON here, on another thread. A slow or stuck client costs the engine nothing: clients are
+//! limited in number and time, and a follower of events is given them piece by piece.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `bind` | the socket's path: whose it is, who may use it |
-//! | `serve` | clients: how many, for how long |
+//! | `serve` | clients: on which thread, how many, for how long |
 //! | `api` | what can be asked, and the answers |
 //! | `openapi.json` | the description of that |
 
@@ -15,11 +15,13 @@ mod api;
 mod bind;
 mod serve;
 
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use bind::{Access, Bound, bind};
+pub use bind::{Access, Bound, UnknownGroup, bind};
+pub use serve::Server;
 
-use crate::engine::event::Event;
+use crate::engine::event::{Event, Ring};
 use crate::engine::{Engine, Time};
 
 /// Events handed to a follower at once.
@@ -65,15 +67,60 @@ impl Handle {
         while last_event.changed().await.is_ok() {}
     }
 
-    /// The next events after `since`, waiting for one if `wait`; with how many were missed.
-    pub async fn events(&mut self, since: u64, wait: bool) -> Option<(u64, Vec<Event>)> {
+    /// The next events after `since`, waiting for one if `wait`; and what was missed before them.
+    pub async fn events(&mut self, since: u64, wait: bool) -> Option<(Option<Gap>, Vec<Event>)> {
         if wait {
-            self.last_event.wait_for(|&last| last > since).await.ok()?;
+            self.wait_for(since).await?;
         }
         self.ask(move |engine, _| {
             let events = engine.events();
-            (events.missed(since), events.after(since).take(PIECE).cloned().collect())
+            let gap = Gap::of(events, since);
+            let since = if matches!(gap, Some(Gap::Restart { .. })) { 0 } else { since };
+            (gap, events.after(since).take(PIECE).cloned().collect())
         })
         .await
+    }
+
+    /// Waits for an event after `since`; not for one that no event can come after, because there has
+    /// been none of that number.
+    async fn wait_for(&mut self, since: u64) -> Option<()> {
+        // What is told here is a little behind: only the engine knows its last event.
+        let told = *self.last_event.borrow();
+        if since > told && self.ask(move |engine, _| since > engine.events().last()).await? {
+            return Some(());
+        }
+        self.last_event.wait_for(|&last| last > since).await.ok().map(drop)
+    }
+}
+
+/// What whoever asks for the events after a number cannot be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind")]
+pub enum Gap {
+    /// So many events are no longer there.
+    #[serde(rename = "gap")]
+    Missed {
+        /// How many.
+        missed: u64,
+    },
+    /// The number is from before a restart, and counting has begun anew: all there is follows.
+    #[serde(rename = "gap")]
+    Restart {
+        /// Nobody knows how many.
+        missed: (),
+        /// The number that was asked for.
+        since: u64,
+        /// The number of the last event.
+        last: u64,
+    },
+}
+
+impl Gap {
+    fn of(events: &Ring, since: u64) -> Option<Self> {
+        let last = events.last();
+        if since > last {
+            return Some(Self::Restart { missed: (), since, last });
+        }
+        Some(events.missed(since)).filter(|&missed| missed > 0).map(|missed| Self::Missed { missed })
     }
 }

@@ -1,67 +1,193 @@
-//! Clients: how many, for how long.
+//! Clients: on which thread, how many, for how long.
+//!
+//! A client has a place for as long as it is served. Whoever finds none free is told so at once,
+//! instead of waiting in front of those who would find one: some places are kept for root and the
+//! daemon's own user. Who follows the events stays for long, so only some places are for that.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Extension;
+use axum::{Extension, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::UnixStream;
-use tokio::sync::Semaphore;
+use nix::unistd::{Gid, Uid, geteuid};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 
-use super::api::{BODY, Peer, router};
+use super::api::{BODY, busy, router};
 use super::{Bound, Handle};
 
-/// Clients at once; more wait to be accepted.
-const CLIENTS: usize = 64;
+/// Clients at once: this many, and so many more who are root or the daemon's own user.
+const CLIENTS: (usize, usize) = (56, 8);
+/// Those among them that may follow the events, likewise.
+const FOLLOWERS: (usize, usize) = (44, 4);
+/// Clients at once that are told that there is no place; more are hung up on.
+const REFUSED: usize = 16;
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may take altogether, unless it follows the events.
+const VISIT: Duration = Duration::from_secs(15);
 /// How long clients may take, once the engine has ended, to hear the rest of their answers.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// Look-ups of users at once; each may wait for a directory service.
+const LOOKUPS: usize = 4;
+
+/// The thread that serves the local socket.
+#[derive(Debug)]
+pub struct Server {
+    thread: JoinHandle<()>,
+}
 
 impl Bound {
-    /// Serves clients until the engine has ended.
-    pub async fn serve(self, handle: Handle) {
-        let router = router(handle.clone());
-        let clients = Arc::new(Semaphore::new(CLIENTS));
-        loop {
-            let next = async {
-                let permit = Arc::clone(&clients).acquire_owned().await;
-                (permit, self.listener.accept().await)
-            };
-            let (permit, accepted) = tokio::select! {
-                () = handle.ended() => break,
-                next = next => next,
-            };
-            let Ok((stream, _)) = accepted else {
-                // Out of descriptors, say: not to be met by spinning.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let peer = Peer { may_change: self.may_change(&stream) };
-            let service = TowerToHyperService::new(router.clone().layer(Extension(peer)));
-            tokio::spawn(async move {
-                let mut http = hyper::server::conn::http1::Builder::new();
-                http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(BODY).keep_alive(false);
-                if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
-                    tracing::debug!(%error, "a client of the local socket went wrong");
-                }
-                drop(permit);
-            });
+    /// Serves clients until the engine has ended, on a thread of its own: making JSON of many
+    /// tunnels takes milliseconds, which no probe is to wait for.
+    ///
+    /// # Errors
+    /// There is no room for a thread or its runtime.
+    pub fn serve(self, handle: Handle) -> io::Result<Server> {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().max_blocking_threads(LOOKUPS).build()?;
+        let Self { listener, place, admins, .. } = self;
+        let listener = {
+            let _within = runtime.enter();
+            UnixListener::from_std(listener)?
+        };
+        let serve = move || {
+            runtime.block_on(serve(listener, handle, admins));
+            // A look-up may hang: it is not waited for.
+            runtime.shutdown_background();
+            drop(place);
+        };
+        let thread = std::thread::Builder::new().name("adit-socket".to_owned()).spawn(serve)?;
+        Ok(Server { thread })
+    }
+}
+
+impl Server {
+    /// Waits until the engine has ended, clients have heard of that, and the path is free again.
+    pub fn join(self) {
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of the local socket has panicked");
         }
-        let everyone = u32::try_from(CLIENTS).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(FAREWELL, clients.acquire_many(everyone)).await;
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    pub(super) uid: Uid,
+    pub(super) gid: Gid,
+    /// Set by the answer that goes on for as long as the client likes.
+    pub(super) follows: Arc<AtomicBool>,
+}
+
+impl Peer {
+    fn of(stream: &UnixStream) -> io::Result<Self> {
+        let peer = stream.peer_cred()?;
+        let (uid, gid) = (Uid::from_raw(peer.uid()), Gid::from_raw(peer.gid()));
+        Ok(Self { uid, gid, follows: Arc::default() })
     }
 
-    fn may_change(&self, stream: &UnixStream) -> bool {
-        let Ok(peer) = stream.peer_cred() else { return false };
-        let uid = nix::unistd::Uid::from_raw(peer.uid());
-        uid.is_root() || uid == nix::unistd::geteuid() || self.is_admin(uid, peer.gid())
+    /// Root, or the daemon's own user.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.uid.is_root() || self.uid == geteuid()
+    }
+}
+
+/// So many places for all, and some more that are kept for those who are trusted.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    common: Arc<Semaphore>,
+    kept: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new((common, kept): (usize, usize)) -> Self {
+        Self { common: Arc::new(Semaphore::new(common)), kept: Arc::new(Semaphore::new(kept)) }
     }
 
-    fn is_admin(&self, uid: nix::unistd::Uid, gid: u32) -> bool {
-        let Some(admins) = &self.admins else { return false };
-        let name = nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name);
-        admins.gid.as_raw() == gid || name.is_some_and(|name| admins.mem.contains(&name))
+    /// A place, free again when it is dropped.
+    pub(super) fn take(&self, peer: &Peer) -> Option<OwnedSemaphorePermit> {
+        let free = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
+        free(&self.common).or_else(|| if peer.is_trusted() { free(&self.kept) } else { None })
+    }
+}
+
+async fn serve(listener: UnixListener, handle: Handle, admins: Option<Gid>) {
+    let router = router(handle.clone(), admins, Places::new(FOLLOWERS));
+    let (clients, refused) = (Places::new(CLIENTS), Places::new((REFUSED, 0)));
+    let busy = busy();
+    let mut visits = JoinSet::new();
+    let ended = handle.ended();
+    tokio::pin!(ended);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut ended => break,
+            // What has ended is let go of.
+            Some(_) = visits.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors, say: not to be met by spinning.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Ok(peer) = Peer::of(&stream) else { continue };
+        let place = clients.take(&peer).map(|place| (place, &router));
+        let Some((place, router)) = place.or_else(|| refused.take(&peer).map(|place| (place, &busy))) else { continue };
+        visits.spawn(visit(stream, peer, router.clone(), place));
+    }
+    // Nobody new, and what is left in the queue is refused.
+    drop(listener);
+    let _ = tokio::time::timeout(FAREWELL, async { while visits.join_next().await.is_some() {} }).await;
+}
+
+/// Serves one client.
+async fn visit(stream: UnixStream, peer: Peer, router: Router, place: OwnedSemaphorePermit) {
+    let follows = Arc::clone(&peer.follows);
+    let overdue = async {
+        tokio::time::sleep(VISIT).await;
+        if follows.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(BODY).keep_alive(false);
+    let service = TowerToHyperService::new(router.layer(Extension(peer)));
+    tokio::select! {
+        ended = http.serve_connection(TokioIo::new(stream), service) => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a client of the local socket went wrong");
+            }
+        }
+        () = overdue => tracing::debug!("a client of the local socket took too long"),
+    }
+    drop(place);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(uid: u32) -> Peer {
+        Peer { uid: Uid::from_raw(uid), gid: Gid::from_raw(uid), follows: Arc::default() }
+    }
+
+    #[test]
+    fn some_places_are_kept() {
+        let (stranger, root) = (peer(geteuid().as_raw() + 1), peer(0));
+        let places = Places::new((2, 1));
+        let mut taken: Vec<_> = (0..2).map(|_| places.take(&stranger).unwrap()).collect();
+        assert!(places.take(&stranger).is_none());
+        let kept = places.take(&root).unwrap();
+        assert!(places.take(&root).is_none(), "not even root has more than there are");
+        drop(kept);
+        assert!(places.take(&stranger).is_none(), "it stays kept");
+        taken.pop();
+        assert!(places.take(&stranger).is_some());
     }
 }
