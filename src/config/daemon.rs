@@ -11,10 +11,11 @@ pub struct Daemon {
     /// The local socket.
     pub socket: PathBuf,
     /// The group whose members may read from the socket, besides root and the daemon's own user. None
-    /// unless it is written; then [`defaults::SOCKET_GROUP`] holds where this machine has that group:
-    /// a start that fails for a default helps nobody.
+    /// unless it is written; then it is `admin_group`, and without that [`defaults::SOCKET_GROUP`] where
+    /// this machine has that group: a start that fails for a default helps nobody.
     pub socket_group: Option<String>,
-    /// The group whose members may change things, besides root and the daemon's own user.
+    /// The group whose members may change things, besides root and the daemon's own user. They must
+    /// be members of `socket_group`, too, if that is written.
     pub admin_group: Option<String>,
     /// Where states and windows survive a restart.
     pub state_dir: PathBuf,

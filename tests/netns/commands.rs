@@ -763,9 +763,13 @@ fn nobody_may_use_the_socket_unless_a_group_is_there() {
 fn the_group_that_is_named_may_use_the_socket() {
     let site = Site::new();
     // The one group that is there even in a user namespace.
-    site.set("socket_group = \"root\"");
-    let _daemon = site.daemon();
-    assert_eq!(site.mode("adit.sock"), (0o660, 0));
+    for key in ["socket_group", "admin_group"] {
+        site.set(&format!("{key} = \"root\""));
+        let daemon = site.daemon();
+        assert_eq!(site.mode("adit.sock"), (0o660, 0), "{key}");
+        daemon.send(Signal::SIGTERM);
+        assert!(daemon.end().success());
+    }
 }
 
 fn an_unknown_group_starts_nothing() {

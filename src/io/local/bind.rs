@@ -23,10 +23,11 @@ const BACKLOG: i32 = 128;
 pub struct Access {
     /// Path of the socket.
     pub path: PathBuf,
-    /// The group that may read, besides root and the daemon's own user; if none is named, the one of
-    /// the default's name, where there is one.
+    /// The group that may read, besides root and the daemon's own user. If none is named it is that of
+    /// `admins`, and without that the one of the default's name, where there is one.
     pub readers: Option<String>,
-    /// The group that may change, besides root and the daemon's own user.
+    /// The group that may change, besides root and the daemon's own user. Its members can do so only
+    /// if they may read.
     pub admins: Option<String>,
 }
 
@@ -117,7 +118,7 @@ pub fn bind(access: &Access) -> io::Result<Bound> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?).map_err(cannot_listen)?;
     let place = Place { path: path.clone(), lock };
-    let readers = restrict(path, readers)?;
+    let readers = restrict(path, readers.or_else(|| admins.clone()))?;
     socket.listen(BACKLOG).map_err(cannot_listen)?;
     socket.set_nonblocking(true)?;
     let listener = OwnedFd::from(socket).into();
