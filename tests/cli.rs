@@ -323,6 +323,43 @@ fn replay_takes_the_rules_of_a_configuration() {
     say(&["replay", "--config", &wrong, &file]).bad(78, &[&wrong, "down_min_samples"]);
 }
 
+/// Once for each name; a line without a name names none that could be wrong.
+#[test]
+fn replay_says_which_tunnels_a_configuration_does_not_know() {
+    let folder = Folder::new();
+    let config = folder.file("adit.conf", &format!("{GOOD}[defaults.health_check.rules]\ndown_min_samples = 2\n"));
+    let named =
+        |name: &str| SAMPLES.lines().map(|line| line.replace('}', &format!(", \"tunnel\": {name:?}}}\n"))).collect();
+    for (samples, warnings) in [
+        (SAMPLES.to_owned(), &[][..]),
+        (named("ams-1"), &[]),
+        (named("asm-1"), &["no tunnel \"asm-1\"", "did you mean ams-1?"]),
+        (named("elsewhere"), &["no tunnel \"elsewhere\""]),
+    ] {
+        let file = folder.file("samples.jsonl", &samples);
+        let said = say(&["replay", "--json", "--config", &config, &file]);
+        assert_eq!(said.code, Some(0));
+        let last = said.out.lines().last().unwrap();
+        assert!(last.contains("\"t\":10.5,") && last.contains("\"to\":\"down\""), "by its defaults: {}", said.out);
+        assert_eq!(said.err.lines().count(), usize::from(!warnings.is_empty()), "{}", said.err);
+        warnings.iter().for_each(|word| assert!(said.err.contains(word), "{word:?} is not in {:?}", said.err));
+        assert!(warnings.is_empty() || said.err.starts_with(&format!("adit: {file}:1: ")), "{}", said.err);
+        assert_eq!(warnings.len() == 2, said.err.contains("did you mean"), "{}", said.err);
+    }
+}
+
+#[test]
+fn replay_says_where_a_recording_has_a_gap() {
+    let folder = Folder::new();
+    let mut lines: Vec<_> = SAMPLES.lines().collect();
+    lines.insert(4, r#"{"kind":"gap","missed":7}"#);
+    let file = folder.file("samples.jsonl", &lines.join("\n"));
+    let said = say(&["replay", "--json", &file]);
+    assert_eq!((said.code, said.out.lines().collect::<Vec<_>>()), (Some(0), TRANSITIONS.to_vec()));
+    assert!(said.err.starts_with(&format!("adit: {file}:5: ")), "{}", said.err);
+    assert!(said.err.contains("missing") && said.err.contains("--initial"), "{}", said.err);
+}
+
 #[test]
 fn replay_ends_at_a_malformed_line_unless_it_is_lenient() {
     let folder = Folder::new();

@@ -73,7 +73,8 @@ pub enum Command {
     /// Reads one JSON object a line: {"t": 12.345, "ok": true, "tunnel": "ams-1"}, t in seconds, exact to
     /// the nanosecond and never decreasing within a tunnel; tunnel may be left out. A line {"t": …, "inconclusive": true}
     /// changes nothing. The output of `adit events --json` of a daemon that records (daemon.record in its configuration) can
-    /// be replayed as it is: lines of other kinds are skipped, a start begins anew.
+    /// be replayed as it is: lines of other kinds are skipped, a start begins anew. Where a recording has a gap, which
+    /// is told on standard error, the transitions after it may differ from the recorded ones.
     Replay(Replay),
     /// Be a far end: decapsulate, answer requests, route reply-style probes back
     ///
@@ -214,7 +215,8 @@ pub struct Undrain {
 pub struct Replay {
     /// File of samples; - for standard input
     pub file: PathBuf,
-    /// Take each tunnel's health rules from this configuration
+    /// Take each tunnel's health rules from this configuration; those of its [defaults.health_check] for a tunnel without a
+    /// name, or with one that it does not know, which is told on standard error
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print one JSON object for each transition and nothing else

@@ -1,6 +1,6 @@
 //! `adit replay`: recorded samples through the health rules, in no time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,19 +12,35 @@ use serde_json::value::RawValue;
 use super::args::{self, Initial};
 use super::text::{coloured, style_of, thousands};
 use super::{Exit, Failure, Outcome};
-use crate::config::Config;
+use crate::config::{Config, nearest};
 use crate::engine::health::{Health, Rules, Transition};
 use crate::engine::window::Outcome as Sample;
 use crate::engine::{State, Time, penalty};
 
+/// What a tunnel without a name is called.
+const UNNAMED: &str = "tunnel";
+/// What is said of a line that tells of a gap.
+const GAP: &str = "samples are missing here: from now on the transitions may not be the recorded ones; \
+                   a file that begins after this line can be judged by itself, from the state given with --initial";
+
 pub(super) fn run(args: &args::Replay) -> Outcome {
-    let rules = args.config.as_deref().map(rules_of).transpose()?.unwrap_or_default();
-    let mut replay = Replay { rules, initial: state(args.initial), tunnels: BTreeMap::new() };
+    let rules = args.config.as_deref().map(Book::of).transpose()?;
+    let mut replay = Replay {
+        rules,
+        initial: state(args.initial),
+        tunnels: BTreeMap::new(),
+        strangers: BTreeSet::new(),
+        warning: None,
+    };
     let mut out = io::stdout().lock();
     let colours = coloured(&out);
     let mut skipped = 0_u64;
     for (number, line) in (1_u64..).zip(open(&args.file)?.split(b'\n')) {
-        match replay.take(&line?) {
+        let taken = replay.take(&line?);
+        if let Some(warning) = replay.warning.take() {
+            super::complain(&format_args!("adit: {}:{number}: {warning}", args.file.display()));
+        }
+        match taken {
             Ok(Some((tunnel, transition))) if args.json => writeln!(out, "{}", json(&tunnel, &transition))?,
             Ok(Some((tunnel, transition))) => writeln!(out, "{}", sentence(&tunnel, &transition, colours))?,
             Ok(None) => {}
@@ -50,9 +66,26 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-fn rules_of(path: &Path) -> Result<BTreeMap<String, Rules>, Failure> {
-    let config = Config::load(path).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
-    Ok(config.tunnels.into_iter().map(|tunnel| (tunnel.name, tunnel.check.rules)).collect())
+/// The rules that a configuration has for each tunnel.
+struct Book {
+    tunnels: BTreeMap<String, Rules>,
+    defaults: Rules,
+    path: String,
+}
+
+impl Book {
+    fn of(path: &Path) -> Result<Self, Failure> {
+        let config = Config::load(path).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
+        let tunnels = config.tunnels.into_iter().map(|tunnel| (tunnel.name, tunnel.check.rules)).collect();
+        Ok(Self { tunnels, defaults: config.rules, path: path.display().to_string() })
+    }
+
+    /// What to say of a name that the configuration does not know.
+    fn stranger(&self, name: &str) -> String {
+        let hint = nearest(name, self.tunnels.keys().map(String::as_str));
+        let hint = hint.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+        format!("{} has no tunnel {name:?}, which is judged by the rules of its [defaults]{hint}", self.path)
+    }
 }
 
 const fn state(initial: Initial) -> State {
@@ -78,9 +111,13 @@ struct Line<'a> {
 }
 
 struct Replay {
-    rules: BTreeMap<String, Rules>,
+    rules: Option<Book>,
     initial: State,
     tunnels: BTreeMap<String, (Health, Time)>,
+    /// Names that the configuration does not know, told once each.
+    strangers: BTreeSet<String>,
+    /// What a person should know of the last line.
+    warning: Option<String>,
 }
 
 impl Replay {
@@ -97,6 +134,10 @@ impl Replay {
                 self.tunnels.clear();
                 Ok(None)
             }
+            Some("gap") => {
+                self.warning = Some(GAP.to_owned());
+                Ok(None)
+            }
             Some(_) => Ok(None),
         }
     }
@@ -105,8 +146,8 @@ impl Replay {
         let t = line.t.ok_or("there is no \"t\"")?;
         let now = seconds(t.get())
             .ok_or_else(|| format!("\"t\" is {}: expected seconds, 0 or more, exact to the nanosecond", t.get()))?;
-        let name = line.tunnel.unwrap_or_else(|| "tunnel".to_owned());
-        let rules = self.rules.get(&name).copied().unwrap_or_default();
+        let rules = self.rules_of(line.tunnel.as_deref());
+        let name = line.tunnel.unwrap_or_else(|| UNNAMED.to_owned());
         let (health, last) =
             self.tunnels.entry(name.clone()).or_insert_with(|| (Health::starting_as(self.initial, rules), Time::ZERO));
         if now < *last {
@@ -120,6 +161,19 @@ impl Replay {
             (None, false) => return Err("there is neither \"ok\" nor \"inconclusive\"".to_owned()),
         };
         Ok(health.judge(now, outcome).map(|transition| (name, transition)))
+    }
+
+    /// The rules for a tunnel; a name that is met for the first time and has none of its own is worth
+    /// a warning.
+    fn rules_of(&mut self, name: Option<&str>) -> Rules {
+        let Some(book) = &self.rules else { return Rules::default() };
+        let own = book.tunnels.get(name.unwrap_or(UNNAMED)).copied();
+        if let (None, Some(name)) = (own, name)
+            && self.strangers.insert(name.to_owned())
+        {
+            self.warning = Some(book.stranger(name));
+        }
+        own.unwrap_or(book.defaults)
     }
 }
 

@@ -9,6 +9,7 @@ use super::section::{Section, expected};
 use super::source::Report;
 use super::tree::{At, Placed, Value};
 use super::{defaults, notation, possible};
+use crate::engine::health::Rules;
 use crate::engine::settings::{Check, ReturnPath, Timeout};
 use crate::wire::{Direction, Kind, Style, payload};
 
@@ -108,6 +109,11 @@ impl HealthCheck {
         read
     }
 
+    /// The numbers of the health rules, all of them.
+    pub(super) fn rules(&self) -> Rules {
+        self.rules.resolve()
+    }
+
     /// This one, and where it says nothing, the defaults.
     pub(super) fn over(&self, below: &Self) -> Self {
         Self {
@@ -176,7 +182,7 @@ impl HealthCheck {
                 Direction::Unidirectional => ReturnPath::Strict,
             },
             mark_key: self.mark_key_file().map(|file| file.key.clone()),
-            rules: self.rules.resolve(),
+            rules: self.rules(),
         };
         possible::judge(&check, &self.rules, self.timeout.map(|timeout| timeout.at), report);
         check

@@ -8,7 +8,8 @@ use super::notation::{dscp_written, percent, written};
 use super::tunnel::Tunnel;
 use super::{Config, Daemon};
 use crate::engine::Route;
-use crate::engine::settings::{Check, ReturnPath, Timeout};
+use crate::engine::health::Rules;
+use crate::engine::settings::{ReturnPath, Timeout};
 use crate::wire::{Kind, gre};
 
 /// TOML text, line by line.
@@ -41,6 +42,7 @@ impl Lines {
 pub(super) fn text(config: &Config) -> String {
     let mut lines = Lines(String::new());
     daemon(&config.daemon, &mut lines);
+    rules("[defaults.health_check.rules]", &config.rules, &mut lines);
     config.tunnels.iter().for_each(|tunnel| self::tunnel(tunnel, &mut lines));
     config.routes.iter().for_each(|route| self::route(route, config, &mut lines));
     lines.header("[kernel]");
@@ -107,12 +109,11 @@ fn health_check(tunnel: &Tunnel, lines: &mut Lines) {
     );
     lines.line("size", tunnel.onion.size);
     tunnel.written.mark_key_file.iter().for_each(|file| lines.path("mark_key_file", file));
-    rules(check, lines);
+    rules("[tunnel.health_check.rules]", &check.rules, lines);
 }
 
-fn rules(check: &Check, lines: &mut Lines) {
-    let rules = &check.rules;
-    lines.header("[tunnel.health_check.rules]");
+fn rules(header: &str, rules: &Rules, lines: &mut Lines) {
+    lines.header(header);
     lines.text("degraded_ratio", percent(rules.degraded_ratio));
     lines.line("degraded_min_failures", rules.degraded_min_failures);
     lines.text("degraded_window", written(rules.degraded_window));

@@ -56,6 +56,7 @@ pub use reflect::ReflectConfig;
 pub use tunnel::Tunnel;
 
 use crate::engine::Route;
+use crate::engine::health::Rules;
 use section::Section;
 use tunnel::Tunnels;
 
@@ -65,6 +66,8 @@ use tunnel::Tunnels;
 pub struct Config {
     /// The daemon's own settings.
     pub daemon: Daemon,
+    /// The health rules of a tunnel that says nothing of its own: those of `[defaults]`.
+    pub rules: Rules,
     /// The tunnels; routes name them by index.
     pub tunnels: Vec<Tunnel>,
     /// The routes over them.
@@ -108,6 +111,6 @@ impl Config {
             root.refuse(key, "belongs in the configuration of `adit reflect`, not of `adit run`; remove it");
         }
         root.finish();
-        report.conclude(Self { daemon, tunnels: tunnels.list, routes })
+        report.conclude(Self { daemon, rules: tunnels.rules, tunnels: tunnels.list, routes })
     }
 }

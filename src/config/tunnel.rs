@@ -12,6 +12,7 @@ use super::names::{self, Netns};
 use super::section::{Section, expected};
 use super::tree::{At, Placed};
 use super::{defaults, near, notation};
+use crate::engine::health::Rules;
 use crate::engine::settings::Check;
 use crate::wire::{Direction, Ends, Family, Onion, gre, icmp, ip};
 
@@ -54,6 +55,8 @@ impl Written {
 /// All tunnels of a file, and their names, also of those that something is wrong with.
 pub(super) struct Tunnels {
     pub(super) list: Vec<Tunnel>,
+    /// The rules of a tunnel that says nothing of its own.
+    pub(super) rules: Rules,
     names: BTreeMap<String, (u32, At)>,
 }
 
@@ -61,7 +64,7 @@ impl Tunnels {
     /// Reads every `[[tunnel]]`.
     pub(super) fn read(root: &mut Section<'_>) -> Self {
         let defaults = defaults(root);
-        let mut tunnels = Self { list: Vec::new(), names: BTreeMap::new() };
+        let mut tunnels = Self { list: Vec::new(), rules: defaults.rules(), names: BTreeMap::new() };
         let mut paths = BTreeMap::new();
         for (index, mut section) in (0..).zip(root.sections("tunnel")) {
             let name = tunnels.name(&mut section, index);
