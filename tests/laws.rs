@@ -388,6 +388,27 @@ fn law_4_short_of_buffers_is_no_verdict() {
     assert!((40..1_000).contains(&tried), "tried again shortly, but not in a storm: {tried}");
 }
 
+/// A burst that is refused makes room for the early retry of a probe that has waited meanwhile: its
+/// time has passed, but nobody has slept.
+#[test]
+fn law_4_a_retry_that_had_to_wait_is_no_stall() {
+    let mut hasty = tunnel(0);
+    hasty.check.interval = ms(100);
+    let mut sim = Sim::new(vec![hasty], Vec::new(), 9);
+    sim.haste_allowed = true;
+    sim.run_until(at_ms(5_000));
+    for _ in 0..10 {
+        sim.far[0].loss_ppm = 1_000_000;
+        sim.run_for(ms(450));
+        sim.far[0].sending = Sending::Refused("EPERM");
+        sim.run_for(ms(600));
+        sim.far[0].loss_ppm = 0;
+        sim.far[0].sending = Sending::Fine;
+        sim.run_for(ms(3_000));
+    }
+    assert!(!told_of(&sim, "stall"));
+}
+
 #[test]
 fn law_4_a_suspended_host_is_no_verdict() {
     let sim = trouble(

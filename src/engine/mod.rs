@@ -106,6 +106,8 @@ pub struct Engine {
     ways: BTreeSet<(Namespace, wire::Ends, Option<u32>)>,
     /// When a socket last lost answers on this side of the wire.
     deaf: BTreeMap<Ear, Time>,
+    /// When the caller was last told when to wake up.
+    told: Time,
     /// The end of the last stall.
     stall_end: Time,
     faults: Vec<Fault>,
@@ -144,6 +146,7 @@ impl Engine {
             hints: 0,
             ways,
             deaf: BTreeMap::new(),
+            told: now,
             stall_end: Time::ZERO,
             faults: Vec::new(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
@@ -161,7 +164,9 @@ impl Engine {
 
     /// Begins a wake-up: a late one is the engine's own trouble.
     pub fn handle_wakeup(&mut self, now: Time) {
-        let late = self.timers.earliest().map_or(Duration::ZERO, |wanted| now.since(wanted));
+        // A timer may be due before it is set (an early retry that had to wait for a burst's end): it
+        // is late only from when the caller was told of it.
+        let late = self.timers.earliest().map_or(Duration::ZERO, |wanted| now.since(wanted.max(self.told)));
         if late >= STALL {
             self.stalled(now, "stall", &format!("woken {} ms late", late.as_millis()));
         }
@@ -256,6 +261,7 @@ impl Engine {
 
     /// When the engine wants to be woken; never later than something it has promised.
     pub fn next_wakeup(&mut self, now: Time) -> Option<Time> {
+        self.told = now;
         [self.timers.earliest(), self.outbox.earliest(now)].into_iter().flatten().min()
     }
 
