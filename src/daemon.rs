@@ -198,6 +198,10 @@ impl Daemon {
         if last == self.told {
             return;
         }
+        let missed = self.engine.events().missed(self.told);
+        if missed > 0 {
+            tracing::warn!(missed, "more happened at once than the ring of events holds");
+        }
         self.engine.events().after(self.told).for_each(log);
         if let Some(mut record) = self.record.take() {
             match write(self.engine.events(), self.told, &mut record) {

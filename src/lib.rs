@@ -33,7 +33,7 @@
 //! | [`wire`] | PURE: bytes. GRE, IP, ICMP, the payload that proves itself; one reason for each way to be wrong | nothing of ours |
 //! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, snapshot, explain | `wire` |
 //! | [`config`] | text in, a `Config` that cannot be wrong out | values of `engine`, `wire`, `reflect::plan` |
-//! | [`reflect`] | a far end in user space: PURE but for [`reflect::run`], its shell | `wire`, `io` |
+//! | [`reflect`] | a far end in user space: PURE but for [`reflect::run`], its shell | `wire`, `io`, values of `engine` |
 //! | [`io`] | THIN: raw sockets, namespaces, clocks, the local socket | values of `engine`, `wire`; `config::nearest`, `config::defaults` |
 //! | [`daemon`] | the one loop, and the one place where now is read | all of the above |
 //! | [`cli`] | one file a command; text and tables | all of the above |

@@ -388,6 +388,23 @@ fn law_4_short_of_buffers_is_no_verdict() {
     assert!((40..1_000).contains(&tried), "tried again shortly, but not in a storm: {tried}");
 }
 
+/// A host that starves the prober a little, again and again, puts the verdict off, but not for ever.
+#[test]
+fn law_4_stalls_without_end_do_not_hide_a_dead_tunnel() {
+    let mut hasty = tunnel(0);
+    hasty.check.interval = ms(20);
+    let mut sim = Sim::new(vec![hasty], Vec::new(), 5);
+    sim.run_until(at_ms(5_000));
+    sim.cut(0);
+    let cut = sim.now;
+    while sim.state(0) != State::Down && sim.now < cut + Duration::from_secs(20) {
+        sim.run_for(ms(300));
+        sim.stall(ms(80));
+    }
+    assert!(told_of(&sim, "stall"));
+    assert_eq!(sim.state(0), State::Down, "{:?}", sim.view(0));
+}
+
 /// A burst that is refused makes room for the early retry of a probe that has waited meanwhile: its
 /// time has passed, but nobody has slept.
 #[test]

@@ -17,7 +17,7 @@ use std::iter;
 use std::time::Duration;
 
 use super::inflight::{Probe, Purpose};
-use super::prober::Prober;
+use super::prober::{Prober, Stalls};
 use super::rtt::EARLY_FLOOR;
 use super::window::Window;
 use super::{State, Time};
@@ -60,14 +60,14 @@ impl Supply {
     }
 
     /// Failures.
-    fn failures(prober: &Prober, now: Time, stall_end: Time) -> Self {
-        let deadline = |probe: &Probe| Prober::deadline(probe, stall_end);
-        Self::new(prober, now, 1 + CONFIRMING, deadline, |probe| confirmed(prober, probe, now, stall_end))
+    fn failures(prober: &Prober, now: Time, stalls: Stalls) -> Self {
+        let deadline = |probe: &Probe| Prober::deadline(probe, stalls);
+        Self::new(prober, now, 1 + CONFIRMING, deadline, |probe| confirmed(prober, probe, now, stalls))
     }
 
     /// Samples of any kind.
-    fn samples(prober: &Prober, now: Time, stall_end: Time) -> Self {
-        Self::new(prober, now, 1 + CONFIRMING, |_| now, |probe| confirmed(prober, probe, now, stall_end))
+    fn samples(prober: &Prober, now: Time, stalls: Stalls) -> Self {
+        Self::new(prober, now, 1 + CONFIRMING, |_| now, |probe| confirmed(prober, probe, now, stalls))
     }
 
     /// Successes of a tunnel that is not down, without a failure: only an early retry brings more than
@@ -102,8 +102,8 @@ impl Supply {
 }
 
 /// When the two probes that confirm a regular one's outcome can leave: at its failure, or early.
-fn confirmed(prober: &Prober, probe: &Probe, now: Time, stall_end: Time) -> Option<Time> {
-    let deadline = Prober::deadline(probe, stall_end);
+fn confirmed(prober: &Prober, probe: &Probe, now: Time, stalls: Stalls) -> Option<Time> {
+    let deadline = Prober::deadline(probe, stalls);
     (!probe.retried).then(|| early(prober, probe, now).map_or(deadline, |early| early.min(deadline)))
 }
 
@@ -137,9 +137,9 @@ fn as_samples_leave(window: &Window, with: impl Fn(u64, u64) -> Option<Time>) ->
 
 /// Rule 1: enough failures close together, and the last success out of the short window. Never from
 /// unknown once a sample is a success, or too old: rule 5 fires first.
-pub(super) fn dead(prober: &Prober, now: Time, stall_end: Time) -> Option<Time> {
+pub(super) fn dead(prober: &Prober, now: Time, stalls: Stalls) -> Option<Time> {
     let (rules, window) = (prober.health.rules(), prober.health.window());
-    let failures = Supply::failures(prober, now, stall_end);
+    let failures = Supply::failures(prober, now, stalls);
     let alive_until = window.last_success().map_or(now, |at| at + rules.down_window);
     let mut latest: Vec<_> = window.latest(rules.down_min_samples.saturating_sub(1) as usize).collect();
     latest.reverse();
@@ -163,9 +163,9 @@ pub(super) fn alive(prober: &Prober, now: Time, missing: u64) -> Time {
 
 /// Rule 3: enough failures, in number and share. When successes leave the window, any sample may be
 /// the one that decides.
-pub(super) fn lossy(prober: &Prober, now: Time, stall_end: Time) -> Option<Time> {
+pub(super) fn lossy(prober: &Prober, now: Time, stalls: Stalls) -> Option<Time> {
     let (rules, window) = (prober.health.rules(), prober.health.window());
-    let (failures, any) = (Supply::failures(prober, now, stall_end), Supply::samples(prober, now, stall_end));
+    let (failures, any) = (Supply::failures(prober, now, stalls), Supply::samples(prober, now, stalls));
     as_samples_leave(window, |failed, samples| match rules.lossy_after(failed, samples)? {
         0 => Some(any.earliest(1)),
         missing => Some(failures.earliest(missing)),
@@ -173,7 +173,7 @@ pub(super) fn lossy(prober: &Prober, now: Time, stall_end: Time) -> Option<Time>
 }
 
 /// Rule 4: enough successes in a row, and the failures gone from the window, or diluted.
-pub(super) fn clean(prober: &Prober, now: Time, stall_end: Time) -> Option<Time> {
+pub(super) fn clean(prober: &Prober, now: Time, stalls: Stalls) -> Option<Time> {
     let (rules, window) = (prober.health.rules(), prober.health.window());
     let clean = Supply::clean(prober, now);
     let wanted = u64::from(rules.recovery_samples);
@@ -182,7 +182,7 @@ pub(super) fn clean(prober: &Prober, now: Time, stall_end: Time) -> Option<Time>
     let detour = 1 + wanted.saturating_sub(CONFIRMING);
     let in_a_row = clean.earliest(straight.min(detour));
     // Above one half, even a failure dilutes, if the two probes that confirm it succeed.
-    let dilutes = if rules.degraded_ratio.is_most() { Supply::samples(prober, now, stall_end) } else { clean };
+    let dilutes = if rules.degraded_ratio.is_most() { Supply::samples(prober, now, stalls) } else { clean };
     as_samples_leave(window, |failed, samples| {
         let diluted = match rules.clean_after(failed, samples) {
             0 => now,
@@ -193,16 +193,16 @@ pub(super) fn clean(prober: &Prober, now: Time, stall_end: Time) -> Option<Time>
 }
 
 /// Rule 5, to healthy: enough samples, few failures among them.
-pub(super) fn good_start(prober: &Prober, now: Time, stall_end: Time, missing: u64) -> Option<Time> {
+pub(super) fn good_start(prober: &Prober, now: Time, stalls: Stalls, missing: u64) -> Option<Time> {
     let least = u64::from(prober.health.rules().degraded_min_failures);
-    let at = Supply::samples(prober, now, stall_end).earliest(missing);
+    let at = Supply::samples(prober, now, stalls).earliest(missing);
     as_samples_leave(prober.health.window(), |failed, _| (failed < least).then_some(at))
 }
 
 /// Rule 5, to degraded: enough samples, and enough failures among them.
-pub(super) fn bad_start(prober: &Prober, now: Time, stall_end: Time, missing: u64) -> Option<Time> {
+pub(super) fn bad_start(prober: &Prober, now: Time, stalls: Stalls, missing: u64) -> Option<Time> {
     let least = u64::from(prober.health.rules().degraded_min_failures);
     let failed = least.saturating_sub(prober.health.window().failures());
-    let at = Supply::samples(prober, now, stall_end).earliest(missing);
-    (failed <= missing).then(|| at.max(Supply::failures(prober, now, stall_end).earliest(failed)))
+    let at = Supply::samples(prober, now, stalls).earliest(missing);
+    (failed <= missing).then(|| at.max(Supply::failures(prober, now, stalls).earliest(failed)))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::prober::Prober;
+use super::prober::{Prober, Stalls};
 use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason};
 use super::time::WallTime;
 use super::{Counters, Engine, State, Time, earliest};
@@ -83,7 +83,7 @@ const SHOWN: usize = 30;
 impl Engine {
     /// Explains a tunnel's state.
     pub fn explain(&mut self, now: Time, tunnel: u32) -> Option<Explanation> {
-        let (offset, stall_end) = (self.wall_offset, self.stall_end);
+        let (offset, stalls) = (self.wall_offset, self.stalls);
         let wall = move |at: Time| WallTime(at.as_nanos().saturating_add(offset));
         let local_faults = self.faults.iter().map(|fault| (fault.name, fault.count)).collect();
         let host = HostView { local_faults, hints: self.hints };
@@ -103,7 +103,7 @@ impl Engine {
             drained: prober.drain.is_some(),
             penalty: prober.penalty(),
             samples: samples.collect(),
-            next: next(prober, now, stall_end, wall),
+            next: next(prober, now, stalls, wall),
             last_failure: last_failure(prober),
             last_reject: last_reject(prober),
             last_hint: last_hint(prober),
@@ -114,26 +114,26 @@ impl Engine {
 }
 
 /// The changes that are possible, each with its promise (see [`earliest`]).
-fn next(prober: &Prober, now: Time, stall_end: Time, wall: impl Fn(Time) -> WallTime) -> Vec<Next> {
+fn next(prober: &Prober, now: Time, stalls: Stalls, wall: impl Fn(Time) -> WallTime) -> Vec<Next> {
     if !prober.settings.check.enabled {
         return Vec::new();
     }
     let next = |to, rule, needs, at: Option<Time>| at.map(|at| Next { to, rule, needs, earliest: wall(at) });
-    let down = next(State::Down, 1, dead(prober), earliest::dead(prober, now, stall_end));
+    let down = next(State::Down, 1, dead(prober), earliest::dead(prober, now, stalls));
     let all = match prober.health.state() {
         State::Unknown => {
             let missing =
                 u64::from(prober.health.rules().down_min_samples).saturating_sub(prober.health.window().total());
             let [few, many] = first_verdict(prober, missing);
-            let good = earliest::good_start(prober, now, stall_end, missing);
-            let bad = earliest::bad_start(prober, now, stall_end, missing);
+            let good = earliest::good_start(prober, now, stalls, missing);
+            let bad = earliest::bad_start(prober, now, stalls, missing);
             vec![down, next(State::Healthy, 5, few, good), next(State::Degraded, 5, many, bad)]
         }
         State::Healthy => {
-            vec![down, next(State::Degraded, 3, lossy(prober), earliest::lossy(prober, now, stall_end))]
+            vec![down, next(State::Degraded, 3, lossy(prober), earliest::lossy(prober, now, stalls))]
         }
         State::Degraded => {
-            vec![down, next(State::Healthy, 4, clean(prober), earliest::clean(prober, now, stall_end))]
+            vec![down, next(State::Healthy, 4, clean(prober), earliest::clean(prober, now, stalls))]
         }
         State::Down => {
             let missing =

@@ -32,6 +32,8 @@ pub enum Purpose {
 pub struct Probe {
     /// When it was sent.
     pub sent: Time,
+    /// How long the engine had been stopped in all when it was sent.
+    pub stalled: Duration,
     /// How long an answer may take.
     pub timeout: Duration,
     /// Why it was sent.
@@ -76,7 +78,7 @@ const REMEMBERED_MAX: usize = 512;
 
 impl InFlight {
     /// Notes a sending and returns its sequence.
-    pub fn send(&mut self, sent: Time, timeout: Duration, purpose: Purpose) -> u64 {
+    pub fn send(&mut self, sent: Time, stalled: Duration, timeout: Duration, purpose: Purpose) -> u64 {
         let forgotten = |probe: &Probe, kept: usize| {
             probe.standing != Standing::Waiting && (kept > REMEMBERED_MAX || !probe.sent.within(REMEMBERED, sent))
         };
@@ -86,6 +88,7 @@ impl InFlight {
         }
         self.probes.push_back(Probe {
             sent,
+            stalled,
             timeout,
             purpose,
             standing: Standing::Waiting,

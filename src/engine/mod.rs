@@ -46,7 +46,7 @@ pub use time::{Time, WallTime};
 use crate::wire::{self, Path, Reject, payload::Secret, probe::Arrived};
 use event::{Kind, Ring};
 use outbox::Outbox;
-use prober::Prober;
+use prober::{Prober, Stalls};
 use schedule::Timers;
 
 /// What an engine is made of.
@@ -106,10 +106,9 @@ pub struct Engine {
     ways: BTreeSet<(Namespace, wire::Ends, Option<u32>)>,
     /// When a socket last lost answers on this side of the wire.
     deaf: BTreeMap<Ear, Time>,
-    /// When the caller was last told when to wake up.
-    told: Time,
-    /// The end of the last stall.
-    stall_end: Time,
+    /// When the last turn began.
+    turn: Time,
+    stalls: Stalls,
     faults: Vec<Fault>,
     /// What to add to a [`Time`] for the wall clock's.
     wall_offset: u64,
@@ -146,8 +145,8 @@ impl Engine {
             hints: 0,
             ways,
             deaf: BTreeMap::new(),
-            told: now,
-            stall_end: Time::ZERO,
+            turn: now,
+            stalls: Stalls::default(),
             faults: Vec::new(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
             probers,
@@ -165,16 +164,16 @@ impl Engine {
     /// Begins a wake-up: a late one is the engine's own trouble.
     pub fn handle_wakeup(&mut self, now: Time) {
         // A timer may be due before it is set (an early retry that had to wait for a burst's end): it
-        // is late only from when the caller was told of it.
-        let late = self.timers.earliest().map_or(Duration::ZERO, |wanted| now.since(wanted.max(self.told)));
+        // is late only from the last turn's beginning, which was the last time to see to it.
+        let late = self.timers.earliest().map_or(Duration::ZERO, |wanted| now.since(wanted.max(self.turn)));
         if late >= STALL {
-            self.stalled(now, "stall", &format!("woken {} ms late", late.as_millis()));
+            self.stalled(now, late, "stall", &format!("woken {} ms late", late.as_millis()));
         }
     }
 
     /// The host was suspended: answers may have been lost while nobody listened.
     pub fn handle_suspend(&mut self, now: Time, asleep: Duration) {
-        self.stalled(now, "suspend", &format!("the host slept for {} s", asleep.as_secs()));
+        self.stalled(now, Duration::ZERO, "suspend", &format!("the host slept for {} s", asleep.as_secs()));
         for tunnel in 0..self.count() {
             let waiting: Vec<u64> =
                 self.probers[tunnel as usize].in_flight.waiting().map(|(sequence, _)| sequence).collect();
@@ -183,8 +182,9 @@ impl Engine {
         }
     }
 
-    fn stalled(&mut self, now: Time, name: &'static str, reason: &str) {
-        self.stall_end = now;
+    fn stalled(&mut self, now: Time, lost: Duration, name: &'static str, reason: &str) {
+        self.stalls.end = now;
+        self.stalls.total += lost;
         self.fault(now, None, name, reason);
         // Deadlines have moved; a timer at the old one would only wake us for nothing.
         (0..self.count()).for_each(|tunnel| self.rearm(tunnel));
@@ -251,6 +251,7 @@ impl Engine {
     /// Settles what has passed its deadline and queues what is due. Everything that has arrived by
     /// `now` must have been handed in before.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.turn = now;
         while let Some(tunnel) = self.timers.pop(now) {
             self.expire(tunnel, now, true);
             self.retry_early(tunnel, now);
@@ -261,7 +262,6 @@ impl Engine {
 
     /// When the engine wants to be woken; never later than something it has promised.
     pub fn next_wakeup(&mut self, now: Time) -> Option<Time> {
-        self.told = now;
         [self.timers.earliest(), self.outbox.earliest(now)].into_iter().flatten().min()
     }
 
@@ -301,7 +301,7 @@ impl Engine {
     }
 
     fn rearm(&mut self, tunnel: u32) {
-        let attention = self.probers[tunnel as usize].attention(self.stall_end);
+        let attention = self.probers[tunnel as usize].attention(self.stalls);
         self.timers.set(tunnel, attention);
     }
 

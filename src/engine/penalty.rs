@@ -12,9 +12,9 @@ pub const BASE_MAX: u32 = 499_999;
 /// An operator's wish that traffic leaves a tunnel. Not a failure, and never reported as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drain {
-    /// As costly as degraded: used only if nothing healthy is left.
+    /// As costly as degraded.
     Degraded,
-    /// As costly as down: used only if nothing at all is left.
+    /// As costly as down.
     Down,
 }
 

@@ -51,6 +51,15 @@ impl Failure {
     }
 }
 
+/// When the engine itself was stopped or starved.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Stalls {
+    /// The end of the last time.
+    pub(super) end: Time,
+    /// All times together.
+    pub(super) total: Duration,
+}
+
 /// Confirming probes under way.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Burst {
@@ -142,20 +151,25 @@ impl Prober {
         }
     }
 
-    /// When a probe is given up. A stall restarts the wait: what the engine could not listen for
-    /// is waited for once more, in full.
-    pub(super) fn deadline(probe: &Probe, stall_end: Time) -> Time {
+    /// When a probe is given up. A stall restarts the wait: what the engine could not listen for is
+    /// waited for once more. But stalls that go on and on do not put it off for ever: it ends when the
+    /// probe has been waited for twice its time-out of running time.
+    pub(super) fn deadline(probe: &Probe, stalls: Stalls) -> Time {
         let deadline = probe.sent + probe.timeout;
-        if probe.sent < stall_end { deadline.max(stall_end + probe.timeout) } else { deadline }
+        if probe.sent >= stalls.end {
+            return deadline;
+        }
+        let stalled = stalls.total.saturating_sub(probe.stalled);
+        deadline.max((stalls.end + probe.timeout).min(deadline + stalled + probe.timeout))
     }
 
     /// When a probe's answer is suspiciously late, so that the confirming probes need not wait for
     /// its deadline. `None` where early retry does not apply.
-    pub(super) fn early(&self, probe: &Probe, stall_end: Time) -> Option<Time> {
+    pub(super) fn early(&self, probe: &Probe, stalls: Stalls) -> Option<Time> {
         let applies = self.settings.check.early_retry
             && probe.purpose == Purpose::Regular
             && !probe.retried
-            && probe.sent >= stall_end
+            && probe.sent >= stalls.end
             && self.burst.left == 0
             && self.health.state() != State::Down;
         let patience = self.rtt.early_retry().filter(|_| applies)?;
@@ -163,14 +177,14 @@ impl Prober {
     }
 
     /// When this tunnel wants attention next.
-    pub(super) fn attention(&self, stall_end: Time) -> Option<Time> {
+    pub(super) fn attention(&self, stalls: Stalls) -> Option<Time> {
         if !self.settings.check.enabled {
             return None;
         }
         let waiting = self
             .in_flight
             .waiting()
-            .flat_map(|(_, probe)| [Some(Self::deadline(probe, stall_end)), self.early(probe, stall_end)]);
+            .flat_map(|(_, probe)| [Some(Self::deadline(probe, stalls)), self.early(probe, stalls)]);
         waiting.flatten().chain([self.next_due]).min()
     }
 

@@ -14,10 +14,8 @@ const SLACK: Duration = Duration::from_millis(20);
 impl Engine {
     pub(super) fn retry_early(&mut self, tunnel: u32, now: Time) {
         let prober = &self.probers[tunnel as usize];
-        let late = prober
-            .in_flight
-            .waiting()
-            .find(|(_, probe)| prober.early(probe, self.stall_end).is_some_and(|at| at <= now));
+        let late =
+            prober.in_flight.waiting().find(|(_, probe)| prober.early(probe, self.stalls).is_some_and(|at| at <= now));
         if let Some((sequence, probe)) = late {
             let sent = probe.sent;
             self.probers[tunnel as usize].in_flight.set_retried(sequence);
@@ -63,11 +61,12 @@ impl Engine {
                 Purpose::Regular => prober.queued = false,
                 Purpose::Burst if prober.burst.confirms_failure && prober.burst.answered => {
                     prober.burst.left = prober.burst.left.saturating_sub(1);
+                    self.rearm(tunnel);
                     continue;
                 }
                 Purpose::Burst => {}
             }
-            let sequence = prober.in_flight.send(now, prober.timeout(), purpose);
+            let sequence = prober.in_flight.send(now, self.stalls.total, prober.timeout(), purpose);
             let [.., high, low] = schedule::mix(sequence, u64::from(tunnel)).to_be_bytes();
             let stamp = Stamp {
                 fields: Fields { tunnel, sequence, sent: now.as_nanos() },

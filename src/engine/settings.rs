@@ -38,7 +38,7 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// The socket that its answers come to.
+    /// The socket that its answers come to, if they come the strict way.
     #[must_use]
     pub const fn ear(&self) -> Ear {
         let (family, protocol) = match self.onion.style.direction {
@@ -46,6 +46,15 @@ impl Tunnel {
             Direction::Unidirectional => (self.onion.inner.family(), Protocol::Icmp),
         };
         Ear { namespace: self.namespace, family, protocol }
+    }
+
+    /// All sockets that they may come to: with `return_path = "any"` a tunnel of either family may
+    /// bring them.
+    pub fn ears(&self) -> impl Iterator<Item = Ear> + use<> {
+        let (own, any) = (self.ear(), self.check.return_path == ReturnPath::Any);
+        let other = move |family| any && own.protocol == Protocol::Gre && family != own.family;
+        let others = [Family::V4, Family::V6].into_iter().filter(move |&family| other(family));
+        others.map(move |family| Ear { family, ..own }).chain([own])
     }
 }
 

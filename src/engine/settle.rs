@@ -24,6 +24,7 @@ impl Engine {
                     // Only a stall leaves a probe waiting past its time-out: too late to be a
                     // success, and our own trouble, so no failure.
                     prober.counters.late += 1;
+                    prober.note_late(at, rtt);
                     self.rejects[Reject::Late.index()] += 1;
                     self.note_inconclusive(tunnel, probe.purpose, at);
                 } else {
@@ -51,18 +52,15 @@ impl Engine {
     pub(super) fn expire(&mut self, tunnel: u32, now: Time, inclusive: bool) {
         loop {
             let prober = &mut self.probers[tunnel as usize];
-            let stall_end = self.stall_end;
-            let expired = prober
-                .in_flight
-                .waiting()
-                .map(|(sequence, probe)| (Prober::deadline(probe, stall_end), sequence))
-                .min();
+            let stalls = self.stalls;
+            let expired =
+                prober.in_flight.waiting().map(|(sequence, probe)| (Prober::deadline(probe, stalls), sequence)).min();
             let Some((deadline, sequence)) =
                 expired.filter(|&(deadline, _)| deadline < now || inclusive && deadline == now)
             else {
                 return;
             };
-            let deaf = self.deaf.get(&prober.settings.ear()).copied();
+            let deaf = prober.settings.ears().filter_map(|ear| self.deaf.get(&ear)).max().copied();
             if prober.in_flight.get(sequence).is_some_and(|probe| deaf >= Some(probe.sent)) {
                 self.inconclusive(tunnel, sequence, deadline);
             } else if let Some(probe) = prober.in_flight.settle(sequence, Standing::Lost) {

@@ -35,6 +35,10 @@ const PACKET: usize = 9_216;
 const RECEIVE_BUFFER: usize = 4 << 20;
 const SEND_BUFFER: usize = 4 << 20;
 
+/// Bytes that are taken at once at most; what is more is as good as a flood.
+const ARENA: usize = 16 << 20;
+/// What the inbox keeps of its memory from one turn to the next.
+const ARENA_KEPT: usize = 1 << 20;
 /// System calls a socket is drained with at most before the others have their turn: more than its
 /// buffer can hold, so that only a flood that outruns this process is cut short.
 const BATCHES: usize = 512;
@@ -128,13 +132,18 @@ impl Receiver {
     /// # Errors
     /// None that a packet could cause.
     pub fn drain(&mut self, clock: &Clock, namespace: Namespace, inbox: &mut Inbox) -> io::Result<Drained> {
-        let overflowed = self.overflowed()?;
+        let mut overflowed = 0;
         for _ in 0..BATCHES {
+            overflowed += self.overflowed()?;
+            let before = clock.now();
             if self.receive(clock, namespace, inbox)? < BATCH {
-                self.drained = clock.now();
+                self.drained = before;
                 // Nothing is left, so that the next arrival shall wake us again.
                 let _ = self.socket.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
                 return Ok(Drained { overflowed, whole: true });
+            }
+            if inbox.arena.len() > ARENA {
+                break;
             }
         }
         Ok(Drained { overflowed, whole: false })
@@ -142,14 +151,15 @@ impl Receiver {
 
     /// How many packets were lost since the last time because the queue was full.
     ///
-    /// Read before the queue is emptied: it is still full then if it ever was. The counter alone will
-    /// not do: the kernel also counts ICMPv6 packets with a wrong checksum in it, which anybody can
-    /// send, and it says so beside a packet (`SO_RXQ_OVFL`) only with the next one that arrives.
+    /// The counter alone will not do: the kernel also counts ICMPv6 packets with a wrong checksum in
+    /// it, which anybody can send, and it says so beside a packet (`SO_RXQ_OVFL`) only with the next
+    /// one that arrives. Asked before each batch, because only taking packets out makes room: a queue
+    /// that was full since the last time has lost no more than a batch, and is still half full.
     fn overflowed(&mut self) -> io::Result<u32> {
         let memory = getsockopt(&self.socket, MemInfo)?;
         let [used, room, .., dropped] = memory;
         let lost = dropped.wrapping_sub(std::mem::replace(&mut self.dropped, dropped));
-        Ok(if used >= room { lost } else { 0 })
+        Ok(if used >= room / 2 { lost } else { 0 })
     }
 
     fn receive(&self, clock: &Clock, namespace: Namespace, inbox: &mut Inbox) -> io::Result<usize> {
@@ -246,6 +256,7 @@ impl Inbox {
         }
         self.arrivals.clear();
         self.arena.clear();
+        self.arena.shrink_to(ARENA_KEPT);
     }
 }
 

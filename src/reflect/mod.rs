@@ -140,7 +140,9 @@ impl Reflector {
         let faults: Vec<Fault> =
             self.faults.iter().filter(|fault| fault.hits(&name, now.since(self.start))).cloned().collect();
         let message = &mut packet[header..];
-        if let (Some(key), Some(body)) = (&self.mark_key, message[icmp::HEADER..].first_chunk_mut()) {
+        // Only probes are marked; anybody else's ping goes back as it came.
+        let body = message[icmp::HEADER..].first_chunk_mut().filter(|body| body.starts_with(&payload::MAGIC));
+        if let (Some(key), Some(body)) = (&self.mark_key, body) {
             payload::mark(body, key);
         }
         for fault in &faults {
@@ -223,9 +225,14 @@ fn forward(inner: &[u8], family: Family) -> Result<Vec<u8>, Reject> {
         packet[10..12].fill(0);
         let value = crate::wire::checksum::of(&packet[..header]);
         packet[10..12].copy_from_slice(&value.to_be_bytes());
-        let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
-        packet.truncate(total);
     }
+    // What follows the packet inside the tunnel is no part of it.
+    let length = |at: usize| packet.get(at..at + 2).map_or(0, |two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+    let total = match family {
+        Family::V4 => length(2),
+        Family::V6 => ip::V6_HEADER + length(4),
+    };
+    packet.truncate(total);
     Ok(packet)
 }
 
@@ -243,4 +250,50 @@ fn encapsulate(tunnel: &FarTunnel, inner: Family, packet: &[u8], sequence: u32) 
     let [.., high, low] = sequence.to_be_bytes();
     probe::seal_ip(tunnel.outer.family(), u16::from_be_bytes([high, low]).max(1), &mut bytes);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Direction, Onion, Stamp, Style, Template, payload::Fields, payload::Secret};
+
+    fn onion() -> Onion {
+        let ends = |local: [u8; 4], far: [u8; 4]| Ends::V4 { local: local.into(), far: far.into() };
+        Onion {
+            style: Style { kind: Kind::Request, direction: Direction::Bidirectional },
+            outer: ends([192, 0, 2, 1], [203, 0, 113, 2]),
+            inner: ends([10, 0, 0, 0], [10, 0, 0, 1]),
+            gre: gre::Options::default(),
+            ttl: 64,
+            dscp: 0,
+            size: 72,
+        }
+    }
+
+    fn answer_to(probe: &[u8]) -> Vec<u8> {
+        let Onion { outer, inner, gre, .. } = onion();
+        let far = FarTunnel { name: "t".to_owned(), outer: outer.reversed(), inner: inner.reversed(), gre };
+        let mut reflector = Reflector::new(Time::ZERO, vec![far], Some(Key::new([7; 16])), Vec::new());
+        let mut answers = Vec::new();
+        reflector.handle(Time::ZERO, Arrived::V4(probe), &mut answers).unwrap();
+        answers.remove(0).bytes
+    }
+
+    #[test]
+    fn a_probe_is_marked_and_anybody_else_s_ping_goes_back_as_it_came() {
+        let secret = Secret { key: Key::new([1; 16]), epoch: 5 };
+        let stamp = Stamp { fields: Fields { tunnel: 0, sequence: 1, sent: 2 }, identifier: 3, ip_id: 4 };
+        let mut probe = vec![0; 256];
+        let length = Template::new(&onion()).emit(&stamp, &secret, &mut probe).unwrap();
+        probe.truncate(length);
+        let answer = answer_to(&probe);
+        let reply = probe::parse(Arrived::V4(&answer), &secret).unwrap();
+        assert!(payload::is_marked(reply.payload, &Key::new([7; 16])));
+
+        let body = length - payload::LEN;
+        probe[body] ^= 0xFF;
+        icmp::seal(onion().inner, &mut probe[body - icmp::HEADER..]);
+        let answer = answer_to(&probe);
+        assert_eq!(answer[body..], probe[body..], "payload untouched");
+    }
 }

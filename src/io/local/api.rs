@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::serve::{Peer, Places};
 use super::{Gap, Handle, OPENAPI, PIECE};
-use crate::config::nearest;
+use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
 use crate::engine::{Drain, Engine, Time};
 
@@ -141,12 +141,20 @@ async fn about<R: Send + 'static>(
     name: String,
     question: impl FnOnce(&mut Engine, Time, u32) -> Option<R> + Send + 'static,
 ) -> Answer<R> {
+    if name.len() > NAME_MAX {
+        return Err(Problem::new(StatusCode::NOT_FOUND, "there is no tunnel of so long a name"));
+    }
     let asked = name.clone();
     let answer = handle.ask(move |engine, now| match engine.find(&asked) {
-        Some(tunnel) => question(engine, now, tunnel).ok_or(None),
-        None => Err(nearest(&asked, engine.names()).map(str::to_owned)),
+        Some(tunnel) => question(engine, now, tunnel).ok_or_else(Vec::new),
+        None => Err(engine.names().map(str::to_owned).collect()),
     });
-    answer.await.ok_or_else(Problem::stopping)?.map_err(|nearest| Problem::unknown(&name, nearest))
+    // The nearest name is looked for here, because it may take longer than a probe may wait.
+    let known: Result<R, Vec<String>> = answer.await.ok_or_else(Problem::stopping)?;
+    known.map_err(|names| {
+        let nearest = nearest(&name, names.iter().map(String::as_str)).map(str::to_owned);
+        Problem::unknown(&name, nearest)
+    })
 }
 
 async fn tunnel(Shared(handle): Shared<Handle>, Named(name): Named) -> Answer<Response> {
