@@ -154,12 +154,12 @@ fn router_settings() -> Result<(), Failed> {
     let lab = Lab::new(&STYLES.map(plain))?;
     lab.all_become(State::Healthy, Duration::from_secs(30))?;
     for (name, setting, fail) in table {
-        lab.set(&setting.wrong)?;
+        lab.router(&setting.wrong)?;
         for style in 0..STYLES.len() {
             let result = if fail.contains(&style) { lab.becomes(style, State::Down) } else { lab.stays_up(style) };
             result.map_err(|failed| Failed::from(format!("{name}: {}", failed.message().unwrap_or_default())))?;
         }
-        lab.set(&setting.right)?;
+        lab.router(&setting.right)?;
         lab.restore_after_link_up()?;
         (0..STYLES.len()).try_for_each(|style| lab.comes_back(style))?;
     }

@@ -64,7 +64,6 @@ impl Setting {
 
 pub(crate) struct Lab {
     router: File,
-    near: File,
     cases: Vec<Case>,
     handle: Handle,
     runtime: tokio::runtime::Runtime,
@@ -100,16 +99,12 @@ impl Lab {
         plan.access = None;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (handle, stop, prober) = start(&near, plan)?;
-        Ok(Self { router, near, cases: cases.to_vec(), handle, runtime, stop: Some(stop), prober: Some(prober) })
+        Ok(Self { router, cases: cases.to_vec(), handle, runtime, stop: Some(stop), prober: Some(prober) })
     }
 
     /// Runs a shell script at the router.
     pub(crate) fn router(&self, script: &str) -> Result<(), Failed> {
         Ok(netns::within(Some(&self.router), || run(script))?)
-    }
-
-    pub(crate) fn set(&self, script: &str) -> Result<(), Failed> {
-        self.router(script)
     }
 
     /// What a link's going down, or a switched-off forwarding, takes away does not come back with it.
@@ -208,7 +203,6 @@ impl Drop for Lab {
             // Its error would have shown in the test.
             let _ = prober.join();
         }
-        let _ = &self.near;
     }
 }
 
@@ -320,7 +314,7 @@ echo 0 > /proc/sys/net/ipv4/conf/{t}/rp_filter
 
 /// This side of it, in adit's configuration.
 fn tunnel(number: usize, case: &Case) -> String {
-    let Addresses { outer: [p, o], inner: [t0, t1], prefix } = addresses(number, case);
+    let Addresses { outer: [p, o], inner: [t0, _], prefix } = addresses(number, case);
     let mut text = format!(
         "[[tunnel]]\nname = \"t{number}\"\nencapsulation = \"gre\"\nlocal_endpoint = \"{p}\"\nremote_endpoint = \"{o}\"\n"
     );
@@ -331,7 +325,6 @@ fn tunnel(number: usize, case: &Case) -> String {
         "[tunnel.health_check]\ntype = \"{}\"\ndirection = \"{}\"\ninterval = \"300ms\"\ntimeout = \"250ms\"\ndown_window = \"450ms\"\n",
         case.style.kind, case.style.direction,
     ));
-    let _ = t1;
     let key = match case.key {
         Key::None | Key::OnlyThere(_) => String::new(),
         Key::Same(key) | Key::Differs(key, _) | Key::OnlyHere(key) => format!("key = {key}\n"),

@@ -101,14 +101,19 @@ fn an_answer_in_another_namespace() {
     assert!(prober.rejects(Reject::WrongNamespace) > 0);
 }
 
-/// The far side answers to a probe through one tunnel by way of the other.
-fn answer_through_the_other(return_path: ReturnPath) {
-    let pair = Pair::new();
-    let _far = Puppet::start(&pair.far, |probe| {
+/// A far side that answers from its other endpoint.
+fn detour(pair: &Pair) -> Puppet {
+    Puppet::start(&pair.far, |probe| {
         let mut answer = Packet::answer(probe);
         answer.set_outer_source(address(OTHER[0]));
         vec![answer.outward()]
-    });
+    })
+}
+
+/// The far side answers to a probe through one tunnel by way of the other.
+fn answer_through_the_other(return_path: ReturnPath) {
+    let pair = Pair::new();
+    let _far = detour(&pair);
     let mut one = tunnel("one", REQUEST);
     one.check.return_path = return_path;
     let other = tunnel_of("other", REPLY, [NEAR[0], OTHER[0]], 1);
@@ -126,11 +131,7 @@ fn answer_through_the_other(return_path: ReturnPath) {
 
 fn any_takes_it_from_no_stranger() {
     let pair = Pair::new();
-    let _far = Puppet::start(&pair.far, |probe| {
-        let mut answer = Packet::answer(probe);
-        answer.set_outer_source(address(OTHER[0]));
-        vec![answer.outward()]
-    });
+    let _far = detour(&pair);
     let mut one = tunnel("one", REQUEST);
     one.check.return_path = ReturnPath::Any;
     let prober = Prober::start(&pair, &[one]);
