@@ -12,16 +12,18 @@
 //! | [`ip`] | checked views of IPv4 and IPv6, over etherparse |
 //! | [`icmp`] | echo request and reply, ICMPv4 and ICMPv6 |
 //! | [`gre`] | RFC 2784 and 2890 headers |
+//! | [`esp`] | RFC 4303 in tunnel mode, sealed and opened; RFC 3948 |
 //! | [`payload`] | what makes a probe prove itself |
 //! | [`probe`] | the onion: all of these, built and parsed |
 //! | [`quote`] | ICMP errors that quote a probe: hints, never evidence |
 //! | [`filter`] | the kernel filter that passes only what can be an answer |
 //!
 //! May import: etherparse, pnet (building only: its GRE accessors panic on hostile input),
-//! siphasher, the standard library. Never anything of `engine`, `io`, `config` or `cli`.
+//! siphasher, the ciphers, hashes and zeroize for [`esp`], the standard library. Never anything of `engine`, `io`, `config` or `cli`.
 
 pub mod checksum;
 pub mod ends;
+pub mod esp;
 pub mod filter;
 pub mod gre;
 pub mod icmp;

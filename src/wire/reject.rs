@@ -30,6 +30,27 @@ rejects! {
     OuterFragment = "outer-fragment",
     /// Neither GRE nor ICMP.
     OuterProtocol = "outer-protocol",
+    /// The UDP datagram is not whole, or too short to be ESP (RFC 3948 section 2.1).
+    UdpTruncated = "udp-truncated",
+    /// UDP to another port than 4500.
+    UdpPort = "udp-port",
+    /// A NAT keep-alive (RFC 3948 section 2.3).
+    KeepAlive = "keep-alive",
+    /// IKE: zero where ESP has its SPI (RFC 3948 section 2.2).
+    Ike = "ike",
+    /// No room for ESP header, IV, trailer and ICV, or no whole number of cipher blocks.
+    EspTruncated = "esp-truncated",
+    /// No security association of ours has this SPI.
+    EspSpi = "esp-spi",
+    /// The ESP integrity check value is wrong: forged, corrupted, or other keys.
+    EspIcv = "esp-icv",
+    /// The ESP sequence number was there before, or is older than the replay window (RFC 4303
+    /// section 3.4.3).
+    EspReplay = "esp-replay",
+    /// The ESP padding is longer than the packet, or not 1, 2, 3, … (RFC 4303 section 2.4).
+    EspPadding = "esp-padding",
+    /// Neither IPv4 nor IPv6 inside ESP, a dummy packet (RFC 4303 section 2.6) say.
+    EspNextHeader = "esp-next-header",
     /// The GRE header's optional words do not fit into the bytes.
     GreTruncated = "gre-truncated",
     /// GRE version other than 0 (RFC 2784 section 2.3.1).

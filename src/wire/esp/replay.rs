@@ -1,0 +1,96 @@
+//! The replay window (RFC 4303 section 3.4.3), and the upper half of an extended sequence number
+//! (RFC 4303 appendix A2, RFC 4304).
+
+/// The narrowest window, which every receiver must have (RFC 4303 section 3.4.3).
+pub const NARROWEST: u32 = 32;
+/// The widest window: what Linux takes.
+pub const WIDEST: u32 = 4096;
+
+/// Which sequence numbers were there: the highest, and a bit for each of the last `width`.
+///
+/// The bits lie in a ring of words, one word more than the width needs, so that going ahead clears
+/// whole words and shifts nothing (RFC 6479).
+#[derive(Debug, Clone)]
+pub struct Window {
+    width: u64,
+    top: u64,
+    words: Box<[u64]>,
+}
+
+/// Bits of a word.
+const WORD: u64 = u64::BITS as u64;
+
+impl Window {
+    /// A window this wide, in sequence numbers; 0 takes every number at any time, and what is
+    /// narrower or wider than can be is as narrow or wide as can be.
+    #[must_use]
+    pub fn new(width: u32) -> Self {
+        let width = if width == 0 { 0 } else { width.clamp(NARROWEST, WIDEST) };
+        let words = if width == 0 { 0 } else { width.div_ceil(u64::BITS) as usize + 1 };
+        Self { width: width.into(), top: 0, words: vec![0; words].into() }
+    }
+
+    /// The highest number taken; 0 before the first, for an association begins with 1 (RFC 4303
+    /// section 3.3.3).
+    #[must_use]
+    pub const fn top(&self) -> u64 {
+        self.top
+    }
+
+    /// The whole of an extended number whose lower half arrived: RFC 4303 appendix A2.2.
+    ///
+    /// The number is either inside the window or ahead of it. Before the first wrap there is no
+    /// smaller upper half to belong to, so that a far end may begin with any number.
+    #[must_use]
+    pub const fn extend(&self, low: u32) -> u64 {
+        // Without a window nothing says how old a packet may be: the nearer of the two it is.
+        let width = if self.width == 0 { 1 << 31 } else { self.width };
+        let (high, top_low) = super::halves(self.top);
+        let (_, bottom) = super::halves(self.top.wrapping_sub(width - 1));
+        let high = if top_low as u64 >= width - 1 {
+            // Case A: the window lies within one upper half.
+            if low >= bottom { high } else { high.wrapping_add(1) }
+        } else if low >= bottom {
+            // Case B: it spans two, and this is from the older one.
+            high.saturating_sub(1)
+        } else {
+            high
+        };
+        (high as u64) << 32 | low as u64
+    }
+
+    /// Whether this number may still be taken.
+    #[must_use]
+    pub fn is_new(&self, sequence: u64) -> bool {
+        if self.width == 0 || sequence > self.top {
+            return true;
+        }
+        // 0 was never sent: whoever sends it has wrapped.
+        sequence != 0 && self.top - sequence < self.width && self.words[self.word(sequence)] & bit(sequence) == 0
+    }
+
+    /// Takes a number. Only of a packet that has proven itself: what moves the window shuts others
+    /// out.
+    pub fn take(&mut self, sequence: u64) {
+        if self.width > 0 {
+            let (from, to) = (self.top / WORD, sequence / WORD);
+            // Words that the window has newly come to; more than all of them are all of them.
+            let passed = to.saturating_sub(from).min(self.words.len() as u64);
+            for word in 0..passed {
+                let at = self.word((to - word) * WORD);
+                self.words[at] = 0;
+            }
+            let at = self.word(sequence);
+            self.words[at] |= bit(sequence);
+        }
+        self.top = self.top.max(sequence);
+    }
+
+    fn word(&self, sequence: u64) -> usize {
+        (sequence / WORD % self.words.len() as u64) as usize
+    }
+}
+
+const fn bit(sequence: u64) -> u64 {
+    1 << (sequence % WORD)
+}
