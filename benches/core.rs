@@ -39,7 +39,7 @@ fn onions() -> [(&'static str, Onion); 2] {
     let full = gre::Options { key: Some(4711), checksum: true, sequence: true };
     [
         ("v4 in v4", plain.clone()),
-        ("v6 in v6, key, checksum, sequence", Onion { outer: ends, inner: ends, gre: full, ..plain }),
+        ("v6 in v6, key, checksum, sequence", Onion { outer: ends, inner: ends, encapsulation: full.into(), ..plain }),
     ]
 }
 
@@ -54,7 +54,7 @@ fn build(criterion: &mut Criterion) {
                 sequence += 1;
                 let fields = Fields { tunnel: 7, sequence, sent: sequence };
                 let stamp = Stamp { fields, identifier: 1, ip_id: 1 };
-                black_box(template.emit(black_box(&stamp), &secret, &mut buffer))
+                black_box(template.emit(black_box(&stamp), &secret, None, &mut buffer))
             });
         });
     }
@@ -122,7 +122,13 @@ struct Loaded {
 impl Loaded {
     fn new(count: u32) -> Self {
         let tunnels: Vec<Tunnel> = (0..count).map(tunnel).collect();
-        let setup = Setup { tunnels: tunnels.clone(), routes: Vec::new(), secret: secret(), record: false };
+        let setup = Setup {
+            tunnels: tunnels.clone(),
+            routes: Vec::new(),
+            secret: secret(),
+            record: false,
+            associations: std::collections::BTreeMap::new(),
+        };
         let engine = Engine::new(Time::ZERO, WallTime(0), setup);
         let mut loaded = Self { engine, tunnels, now: Time::ZERO, buffer: vec![0; 2048], answers: Vec::new() };
         // The long window is full from here on.
@@ -149,7 +155,7 @@ impl Loaded {
 
     fn settle(&mut self) {
         for answer in &self.answers {
-            self.engine.handle_datagram(self.now, self.now, 0, Arrived::V4(answer));
+            self.engine.handle_datagram(self.now, self.now, 0, 0, Arrived::V4(answer));
         }
     }
 }

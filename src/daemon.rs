@@ -9,12 +9,14 @@
 //!              └──────────────────────── sleep until next_wakeup ────────────┘
 //! ```
 
+mod outlet;
 pub mod plan;
 
 use std::fs::{File, OpenOptions};
 use std::future::poll_fn;
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -22,11 +24,14 @@ use nix::errno::Errno;
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::event::{Event, Kind, Ring};
-use crate::engine::{Engine, Namespace, Setup, Transmit, Unsent};
+use crate::engine::numbers::Numbers;
+use crate::engine::{Engine, Material, Namespace, Pair, Setup, Start, Transmit, Unsent};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound, Handle, Question};
-use crate::io::raw::{Drained, Inbox, Opened, Receiver, Sender};
+use crate::io::raw::{Drained, Inbox, Opened, Receiver};
+use crate::wire::esp::IvSeed;
 use crate::wire::payload::{Key, Secret};
+use outlet::Outlet;
 use plan::{Plan, Sockets};
 
 /// Bytes of probes that are gathered before they are sent: some 200 of the usual size.
@@ -45,7 +50,9 @@ pub struct Daemon {
     engine: Engine,
     clock: Clock,
     receivers: Vec<(Namespace, Receiver)>,
-    senders: Vec<Sender>,
+    outlets: Vec<Outlet>,
+    /// Held open only.
+    _held: Vec<OwnedFd>,
     inbox: Inbox,
     buffer: Box<[u8]>,
     outgoing: Vec<(Transmit, usize)>,
@@ -62,7 +69,7 @@ impl Daemon {
     /// What could not be opened, and why; [`io::ErrorKind::PermissionDenied`] for want of a
     /// capability, [`io::ErrorKind::AddrInUse`] if another daemon has the socket.
     pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
-        let Sockets { receivers: opened, senders } = plan.open()?;
+        let Sockets { receivers: opened, outlets, watches, held } = plan.open()?;
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         let record = plan.record.take().map(|path| {
             let file = OpenOptions::new().create(true).append(true).open(&path);
@@ -73,14 +80,26 @@ impl Daemon {
         let now = clock.now();
         let register = |(namespace, opened): (Namespace, Opened)| Ok((namespace, opened.register(now)?));
         let receivers = opened.into_iter().map(register).collect::<io::Result<_>>()?;
-        let setup = Setup { tunnels: plan.tunnels, routes: plan.routes, secret: secret()?, record: record.is_some() };
+        let associations = plan
+            .material
+            .iter()
+            .map(|(&tunnel, material)| Ok((tunnel, Start { pair: Some(begun(material)?), lost: None })));
+        let associations = associations.collect::<io::Result<_>>()?;
+        let setup = Setup {
+            tunnels: plan.tunnels,
+            routes: plan.routes,
+            secret: secret()?,
+            record: record.is_some(),
+            associations,
+        };
         let (ask, questions) = mpsc::channel(QUESTIONS);
         let (last_event, heard) = watch::channel(0);
         let daemon = Self {
             engine: Engine::new(now, clock.wall(), setup),
             clock,
             receivers,
-            senders,
+            outlets,
+            _held: held,
             inbox: Inbox::default(),
             buffer: vec![0; OUTGOING + LONGEST].into_boxed_slice(),
             outgoing: Vec::new(),
@@ -137,6 +156,7 @@ impl Daemon {
             self.engine.handle_suspend(now, slept);
         }
         self.engine.handle_timeout(now);
+        self.listen();
         self.transmit();
         self.tell();
     }
@@ -155,7 +175,23 @@ impl Daemon {
             }
         }
         let now = self.clock.now();
-        self.inbox.deliver(|at, namespace, arrived| self.engine.handle_datagram(now, at, namespace, arrived));
+        self.inbox.deliver(|at, namespace, arrived| self.engine.handle_datagram(now, at, namespace, 0, arrived));
+    }
+
+    /// Has the kernel pass the ESP packets that are ours, where that has changed.
+    fn listen(&mut self) {
+        let Some(inlets) = self.engine.poll_inlets() else { return };
+        for (namespace, receiver) in &self.receivers {
+            let ear = receiver.ear(*namespace);
+            if !ear.protocol.is_esp() {
+                continue;
+            }
+            let here = inlets.iter().filter(|(of, _)| of == namespace);
+            let spis: Vec<u32> = here.map(|(_, spi)| *spi).collect();
+            if let Err(error) = receiver.listen(&spis) {
+                self.engine.handle_deaf(self.clock.now(), ear, &format!("its filter cannot be set: {error}"));
+            }
+        }
     }
 
     fn transmit(&mut self) {
@@ -177,17 +213,23 @@ impl Daemon {
     }
 
     fn flush(&mut self) {
-        for (egress, sender) in self.senders.iter().enumerate() {
-            let leaving: Vec<_> =
-                self.outgoing.iter().filter(|(transmit, _)| transmit.egress as usize == egress).collect();
+        for (egress, outlet) in (0..).zip(&mut self.outlets) {
+            let leaving: Vec<_> = self.outgoing.iter().filter(|(transmit, _)| transmit.egress == egress).collect();
+            if leaving.is_empty() {
+                continue;
+            }
             let packet = |&&(transmit, at): &&(Transmit, usize)| -> (IpAddr, &[u8]) {
                 (transmit.destination, &self.buffer[at..at + transmit.length])
             };
             let packets: Vec<_> = leaving.iter().map(packet).collect();
-            sender.send(&packets, |place, error| {
+            let before = outlet.interface();
+            outlet.send(self.clock.now(), &packets, |place, error| {
                 let (Transmit { tunnel, sequence, .. }, _) = *leaving[place];
                 self.engine.handle_unsent(self.clock.now(), tunnel, sequence, unsent(error));
             });
+            if outlet.interface() != before {
+                self.engine.handle_interface(egress, outlet.interface());
+            }
         }
         self.outgoing.clear();
     }
@@ -226,6 +268,20 @@ fn write(events: &Ring, since: u64, record: &mut BufWriter<File>) -> io::Result<
         record.write_all(b"\n")?;
     }
     record.flush()
+}
+
+/// A pair for keys that do not outlive this process: its numbers begin at 1, and nothing records them.
+///
+/// # Errors
+/// No random numbers to be had.
+pub fn begun(material: &Material) -> io::Result<Pair> {
+    pair(material, Numbers::new(1, u64::MAX, material.last()))
+}
+
+fn pair(material: &Material, numbers: Numbers) -> io::Result<Pair> {
+    let mut seed = [0; 16];
+    getrandom::fill(&mut seed).map_err(io::Error::other)?;
+    Ok(material.pair(&IvSeed::new(seed), numbers))
 }
 
 /// Key and epoch of this run.
@@ -271,6 +327,14 @@ fn log(event: &Event) {
         Kind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
         Kind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
         Kind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
+        Kind::Association { tunnel, spi_out, spi_in } => {
+            tracing::info!(
+                tunnel,
+                spi_out = format!("{spi_out:#x}"),
+                spi_in = format!("{spi_in:#x}"),
+                "new associations"
+            );
+        }
         Kind::Start { tunnels, version } => tracing::info!(tunnels, version, "started"),
         Kind::Stop {} => tracing::info!("stopped"),
         Kind::Sample { .. } => {}

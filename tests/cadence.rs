@@ -205,8 +205,13 @@ fn pacing_never_stretches_a_burst_past_the_short_window() {
         settings.check.timeout = Timeout::Fixed(Duration::from_secs(5));
         settings
     };
-    let setup =
-        Setup { tunnels: (0..TUNNELS).map(settings).collect(), routes: Vec::new(), secret: secret(), record: false };
+    let setup = Setup {
+        tunnels: (0..TUNNELS).map(settings).collect(),
+        routes: Vec::new(),
+        secret: secret(),
+        record: false,
+        associations: std::collections::BTreeMap::new(),
+    };
     let mut engine = Engine::new(Time::ZERO, WallTime(0), setup);
     // The first wake-up comes late: every tunnel is due, each with the two probes that follow.
     let begun = at_ms(200_000);

@@ -46,7 +46,13 @@ fn engine() -> Engine {
         tunnel.check.return_path = if index.is_multiple_of(2) { ReturnPath::Any } else { ReturnPath::Strict };
         tunnel
     };
-    let setup = Setup { tunnels: (0..24).map(settings).collect(), routes: Vec::new(), secret: secret(), record: false };
+    let setup = Setup {
+        tunnels: (0..24).map(settings).collect(),
+        routes: Vec::new(),
+        secret: secret(),
+        record: false,
+        associations: Default::default(),
+    };
     Engine::new(Time::ZERO, WallTime(0), setup)
 }
 
@@ -87,7 +93,7 @@ fn every_truncation_is_refused_without_a_panic() {
             let cut = &golden.bytes[..length];
             let what = || format!("{} cut to {length}", golden.name);
             assert_eq!(read(cut, &what), Read::Refused, "{}", what());
-            engine.handle_datagram(Time::ZERO, Time::ZERO, 0, arrived(cut));
+            engine.handle_datagram(Time::ZERO, Time::ZERO, 0, 0, arrived(cut));
         }
     }
 }
@@ -107,7 +113,7 @@ fn every_single_bit_flip_is_refused_or_says_the_same() {
                 let inside = golden.icmp_at.is_some_and(|at| byte >= at);
                 assert!(!(golden.accept && inside), "{}: a changed message was taken", what());
             }
-            engine.handle_datagram(Time::ZERO, Time::ZERO, 0, arrived(&bytes));
+            engine.handle_datagram(Time::ZERO, Time::ZERO, 0, 0, arrived(&bytes));
             bytes[byte] ^= mask;
             flips += 1;
         }
@@ -240,7 +246,7 @@ fn random_mutations_of_golden_packets() {
             feed_all_parsers(&bytes[skip..], &secret, &mut random);
         }
         hints += u64::from(read(&bytes, &what) == Read::Hint);
-        engine.handle_datagram(Time::ZERO, Time::ZERO, 0, arrived(&bytes));
+        engine.handle_datagram(Time::ZERO, Time::ZERO, 0, 0, arrived(&bytes));
     }
     let received: u64 = engine.tunnels(Time::ZERO).iter().map(|view| view.counters.received).sum();
     assert_eq!(received, 0, "none of these was ever sent");
@@ -258,8 +264,8 @@ fn random_mutations_of_true_answers() {
     let start = |round: u32| {
         let mut settings = tunnel(0);
         settings.check.timeout = adit::engine::settings::Timeout::Fixed(ms(60_000));
-        settings.onion.gre.key = (round % 2 == 1).then_some(9);
-        settings.onion.gre.checksum = round % 3 == 1;
+        let (key, checksum) = ((round % 2 == 1).then_some(9), round % 3 == 1);
+        settings.onion.encapsulation = gre::Options { key, checksum, sequence: false }.into();
         if round % 4 == 3 {
             settings.onion.style.direction = Direction::Unidirectional;
             settings.onion.inner = settings.onion.outer;
@@ -288,7 +294,7 @@ fn random_mutations_of_true_answers() {
             random.mutate(&mut bytes, &other);
         }
         let before = sim.view(0).counters.received;
-        sim.engine.handle_datagram(sim.now, sim.now, 0, arrived(&bytes));
+        sim.engine.handle_datagram(sim.now, sim.now, 0, 0, arrived(&bytes));
         if sim.view(0).counters.received > before {
             taken += 1;
             let fields = probe::parse(arrived(&bytes), &sim::secret()).unwrap().fields;

@@ -30,7 +30,7 @@ fn waiting(change: impl FnOnce(&mut Vec<adit::engine::Tunnel>)) -> Sim {
 /// Hands the engine one packet; it must be refused for this reason, and nothing else must happen.
 fn refuse(sim: &mut Sim, namespace: u32, packet: &[u8], reject: Reject) {
     let (before, counted) = (sim.view(0).counters, *sim.engine.rejects());
-    sim.engine.handle_datagram(sim.now, sim.now, namespace, arrived(packet));
+    sim.engine.handle_datagram(sim.now, sim.now, namespace, 0, arrived(packet));
     let found: BTreeSet<Reject> =
         Reject::ALL.iter().copied().filter(|of| sim.engine.rejects()[of.index()] > counted[of.index()]).collect();
     assert_eq!(found, BTreeSet::from([reject]));
@@ -50,7 +50,7 @@ fn made(onion: &Onion, tunnel: u32, sequence: u64) -> Vec<u8> {
     let reply = Onion { style: Style { kind: Kind::Reply, ..onion.style }, ..onion.clone() };
     let stamp = Stamp { fields: Fields { tunnel, sequence, sent: 0 }, identifier: 1, ip_id: 1 };
     let mut buffer = vec![0; 2048];
-    let length = Template::new(&reply).emit(&stamp, &sim::secret(), &mut buffer).unwrap();
+    let length = Template::new(&reply).emit(&stamp, &sim::secret(), None, &mut buffer).unwrap();
     encapsulate(decapsulate(&buffer[..length]), onion)
 }
 
@@ -58,10 +58,10 @@ fn made(onion: &Onion, tunnel: u32, sequence: u64) -> Vec<u8> {
 fn the_right_answer_is_taken() {
     let mut sim = waiting(|_| {});
     let packet = answer(&sim);
-    sim.engine.handle_datagram(sim.now, sim.now, 0, arrived(&packet));
+    sim.engine.handle_datagram(sim.now, sim.now, 0, 0, arrived(&packet));
     assert_eq!(sim.view(0).counters.received, 1, "or the refusals below would prove nothing");
     let packet = made(&tunnel(0).onion, 0, 1);
-    sim.engine.handle_datagram(sim.now, sim.now, 0, arrived(&packet));
+    sim.engine.handle_datagram(sim.now, sim.now, 0, 0, arrived(&packet));
     assert_eq!(sim.view(0).counters.received, 2, "nor those of made ones");
 }
 
@@ -118,9 +118,9 @@ fn wrong_outer() {
 fn wrong_key() {
     for (ours, theirs) in [(None, Some(1)), (Some(1), None), (Some(1), Some(2)), (Some(0), None), (None, Some(0))] {
         let with = |key| gre::Options { key, ..gre::Options::default() };
-        let mut sim = waiting(|tunnels| tunnels[0].onion.gre = with(ours));
+        let mut sim = waiting(|tunnels| tunnels[0].onion.encapsulation = with(ours).into());
         let inner = decapsulate(&answer(&sim)).to_vec();
-        let packet = encapsulate(&inner, &Onion { gre: with(theirs), ..tunnel(0).onion });
+        let packet = encapsulate(&inner, &Onion { encapsulation: with(theirs).into(), ..tunnel(0).onion });
         refuse(&mut sim, 0, &packet, Reject::WrongKey);
     }
 }
@@ -155,7 +155,7 @@ fn mark() {
     refuse(&mut sim, 0, &packet, Reject::Mark);
     sim.far[0].mark = Some(key);
     let packet = answer(&sim);
-    sim.engine.handle_datagram(sim.now, sim.now, 0, arrived(&packet));
+    sim.engine.handle_datagram(sim.now, sim.now, 0, 0, arrived(&packet));
     let view = sim.view(0);
     assert_eq!((view.counters.received, view.assurance), (1, "authenticated"));
 }
@@ -164,7 +164,7 @@ fn mark() {
 fn duplicate() {
     let mut sim = waiting(|_| {});
     let packet = answer(&sim);
-    sim.engine.handle_datagram(sim.now, sim.now, 0, arrived(&packet));
+    sim.engine.handle_datagram(sim.now, sim.now, 0, 0, arrived(&packet));
     for count in 1..=5 {
         refuse(&mut sim, 0, &packet, Reject::Duplicate);
         assert_eq!(sim.view(0).counters.duplicate, count);
@@ -218,7 +218,7 @@ fn return_path_any_takes_any_tunnel_of_ours_and_no_other() {
     refuse(&mut sim, 0, &packet, Reject::WrongOuter);
     refuse(&mut sim, 0, &inner, Reject::WrongPath);
     let packet = encapsulate(&inner, &tunnel(1).onion);
-    sim.engine.handle_datagram(sim.now, sim.now, 0, arrived(&packet));
+    sim.engine.handle_datagram(sim.now, sim.now, 0, 0, arrived(&packet));
     assert_eq!(sim.view(0).counters.received, 1);
 }
 
@@ -243,9 +243,10 @@ fn every_golden_answer_came_the_way_it_must() {
             routes: Vec::new(),
             secret: packets::secret(),
             record: false,
+            associations: std::collections::BTreeMap::new(),
         };
         let mut engine = Engine::new(Time::ZERO, WallTime(0), setup);
-        engine.handle_datagram(Time::ZERO, Time::ZERO, 0, arrived(&fixture.bytes()));
+        engine.handle_datagram(Time::ZERO, Time::ZERO, 0, 0, arrived(&fixture.bytes()));
         let found: Vec<&str> =
             Reject::ALL.iter().filter(|of| engine.rejects()[of.index()] > 0).map(|of| of.label()).collect();
         assert_eq!(found, ["never-sent"], "{}", fixture.name);
@@ -275,7 +276,11 @@ fn every_style_family_and_option_works_end_to_end() {
             onion.inner =
                 if bit(2) { v6("2001:db8::1 2001:db8:1::2") } else { packets::ends("192.0.2.1", "203.0.113.2") };
         }
-        onion.gre = gre::Options { key: bit(4).then_some(bits), checksum: bit(5), sequence: bit(6) };
+        onion.encapsulation = adit::wire::Encapsulation::Gre(gre::Options {
+            key: bit(4).then_some(bits),
+            checksum: bit(5),
+            sequence: bit(6),
+        });
         let described = format!("{onion:?}");
         let mut sim = Sim::new(vec![settings], Vec::new(), 1);
         sim.run_until(at_ms(3_000));

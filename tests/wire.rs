@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use adit::wire::filter::{self, Pass, Protocol};
 use adit::wire::payload::{self, Fields};
 use adit::wire::probe::{self, Template, unpack};
-use adit::wire::{Direction, Ends, Family, Kind, Onion, Reject, Stamp, Style, gre, ip};
+use adit::wire::{Direction, Encapsulation, Ends, Family, Kind, Onion, Reject, Stamp, Style, gre, ip};
 use packets::{Fixture, arrived, secret};
 use pnet::packet::Packet;
 use pnet::packet::gre::GrePacket;
@@ -24,10 +24,14 @@ use pnet::packet::ipv6::Ipv6Packet;
 /// The first reject that the engine gives instead of the parser.
 const FIRST_OF_ENGINE: Reject = Reject::UnknownTunnel;
 
+fn gre_of(onion: &Onion) -> gre::Options {
+    onion.encapsulation.gre().unwrap()
+}
+
 fn emit(onion: &Onion, fields: Fields, ip_id: u16) -> Vec<u8> {
     let mut out = vec![0xAA; 2048];
     let stamp = Stamp { fields, identifier: packets::IDENTIFIER, ip_id };
-    let length = Template::new(onion).emit(&stamp, &secret(), &mut out).unwrap();
+    let length = Template::new(onion).emit(&stamp, &secret(), None, &mut out).unwrap();
     assert!(out[length..].iter().all(|&byte| byte == 0xAA), "wrote past the length it returned");
     out.truncate(length);
     out
@@ -37,7 +41,7 @@ fn emit(onion: &Onion, fields: Fields, ip_id: u16) -> Vec<u8> {
 /// of the probe's own sequence, the fixture's is 1000.
 fn with_sequence(mut packet: Vec<u8>, at: usize, fixture: &Fixture) -> Vec<u8> {
     if let Some(sequence) = fixture.gre_sequence {
-        let word = at + fixture.onion().gre.header_len() - 4;
+        let word = at + gre_of(&fixture.onion()).header_len() - 4;
         packet[word..word + 4].copy_from_slice(&sequence.to_be_bytes());
         if fixture.checksum {
             packet[at + 4..at + 6].fill(0);
@@ -136,7 +140,11 @@ fn onions() -> Vec<Onion> {
             onions.push(Onion {
                 style: Style { kind, direction: Direction::Bidirectional },
                 outer,
-                gre: gre::Options { key: bit(0).then_some(0xDEAD_BEEF), checksum: bit(1), sequence: bit(2) },
+                encapsulation: Encapsulation::Gre(gre::Options {
+                    key: bit(0).then_some(0xDEAD_BEEF),
+                    checksum: bit(1),
+                    sequence: bit(2),
+                }),
                 inner,
                 ttl: u8::try_from(17 + bits).unwrap(),
                 dscp: u8::try_from(bits * 4 + 3).unwrap(),
@@ -187,12 +195,12 @@ fn pnet_reads_what_is_built_to_the_same_fields() {
         let header = GrePacket::new(&payload).unwrap();
         assert_eq!((header.get_version(), header.get_routing_present(), header.get_zero_flags()), (0, 0, 0));
         assert_eq!(header.get_protocol_type(), if onion.inner.local().is_ipv4() { 0x0800 } else { 0x86DD });
-        assert_eq!(hex(header.get_key_raw()), onion.gre.key.map_or(String::new(), |key| hex(&key.to_be_bytes())));
+        assert_eq!(hex(header.get_key_raw()), gre_of(&onion).key.map_or(String::new(), |key| hex(&key.to_be_bytes())));
         let [.., a, b, c, d] = fields.sequence.to_be_bytes();
-        let sequence = if onion.gre.sequence { hex(&[a, b, c, d]) } else { String::new() };
+        let sequence = if gre_of(&onion).sequence { hex(&[a, b, c, d]) } else { String::new() };
         assert_eq!(hex(header.get_sequence_raw()), sequence);
-        assert_eq!(header.get_checksum_present() == 1, onion.gre.checksum);
-        if onion.gre.checksum {
+        assert_eq!(header.get_checksum_present() == 1, gre_of(&onion).checksum);
+        if gre_of(&onion).checksum {
             let sum = pnet::packet::util::checksum(&payload, 2);
             assert_eq!(hex(header.get_checksum_raw()), hex(&sum.to_be_bytes()));
             assert_eq!(hex(header.get_offset_raw()), "0000");
@@ -236,7 +244,7 @@ fn our_own_parser_reads_what_is_built() {
         let bytes = emit(&onion, packets::FIELDS, 5);
         let unpacked = unpack(arrived(&bytes)).unwrap();
         assert_eq!(unpacked.echo.kind, onion.style.kind);
-        assert_eq!(unpacked.path, probe::Path::Gre { outer: onion.outer.reversed(), key: onion.gre.key });
+        assert_eq!(unpacked.path, probe::Path::Gre { outer: onion.outer.reversed(), key: gre_of(&onion).key });
         let far_to_local = if onion.style.kind == Kind::Request { onion.inner.reversed() } else { onion.inner };
         assert_eq!(unpacked.ends, far_to_local);
     }
@@ -248,15 +256,15 @@ fn a_buffer_that_is_too_short_gives_nothing() {
     let template = Template::new(&onion);
     let stamp = Stamp { fields: packets::FIELDS, identifier: 0, ip_id: 0 };
     for length in 0..template.len() {
-        assert_eq!(template.emit(&stamp, &secret(), &mut vec![0; length]), None);
+        assert_eq!(template.emit(&stamp, &secret(), None, &mut vec![0; length]), None);
     }
-    assert_eq!(template.emit(&stamp, &secret(), &mut vec![0; template.len()]), Some(template.len()));
+    assert_eq!(template.emit(&stamp, &secret(), None, &mut vec![0; template.len()]), Some(template.len()));
 }
 
 #[test]
 fn the_default_probe_stays_below_1280_bytes() {
     let worst = Onion {
-        gre: gre::Options { key: Some(1), checksum: true, sequence: true },
+        encapsulation: Encapsulation::Gre(gre::Options { key: Some(1), checksum: true, sequence: true }),
         size: 72,
         ..onions().pop().unwrap()
     };
@@ -334,7 +342,7 @@ fn the_filter_drops_what_its_own_headers_refuse() {
 fn traffic(onion: &Onion, protocol: u8, content: &[u8]) -> Vec<u8> {
     let mut packet = emit(onion, packets::FIELDS, 1);
     let gre_at = if onion.outer.local().is_ipv4() { 20 } else { 40 };
-    let inner_at = gre_at + onion.gre.header_len();
+    let inner_at = gre_at + gre_of(&onion).header_len();
     let (protocol_at, content_at) = match onion.inner.family() {
         Family::V4 => (inner_at + 9, inner_at + 20),
         Family::V6 => (inner_at + 6, inner_at + 40),

@@ -7,8 +7,9 @@ use super::args;
 use super::run::start_log;
 use super::{Exit, Failure, Outcome};
 use crate::config::{ReflectConfig, Tunnel};
-use crate::reflect::FarTunnel;
 use crate::reflect::run::{Sockets, run as reflect};
+use crate::reflect::{FarTunnel, Wrap};
+use crate::wire::Encapsulation;
 
 pub(super) fn run(args: &args::Reflect) -> Outcome {
     let config =
@@ -41,5 +42,9 @@ pub(super) fn run(args: &args::Reflect) -> Outcome {
 
 fn far(tunnel: Tunnel) -> FarTunnel {
     let Tunnel { name, onion, .. } = tunnel;
-    FarTunnel { name, outer: onion.outer, inner: onion.inner, gre: onion.gre }
+    let wrap = match onion.encapsulation {
+        Encapsulation::Gre(options) => Wrap::Gre(options),
+        Encapsulation::Esp(_) | Encapsulation::Device => Wrap::Gre(Default::default()),
+    };
+    FarTunnel { name, outer: onion.outer, inner: onion.inner, wrap }
 }

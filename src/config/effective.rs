@@ -10,7 +10,7 @@ use super::{Config, Daemon};
 use crate::engine::Route;
 use crate::engine::health::Rules;
 use crate::engine::settings::{ReturnPath, Timeout};
-use crate::wire::{Kind, gre};
+use crate::wire::{Encapsulation, Kind, gre};
 
 /// TOML text, line by line.
 struct Lines(String);
@@ -64,7 +64,7 @@ fn tunnel(tunnel: &Tunnel, lines: &mut Lines) {
     let onion = &tunnel.onion;
     lines.header("[[tunnel]]");
     lines.text("name", &tunnel.name);
-    lines.text("encapsulation", "gre");
+    lines.text("encapsulation", onion.encapsulation.name());
     lines.text("local_endpoint", onion.outer.local().to_string());
     lines.text("remote_endpoint", onion.outer.far().to_string());
     tunnel.written.interface_address.iter().for_each(|address| lines.text("interface_address", address.to_string()));
@@ -75,7 +75,10 @@ fn tunnel(tunnel: &Tunnel, lines: &mut Lines) {
     lines.line("dscp", dscp_written(onion.dscp));
     lines.line("servers", tunnel.written.servers);
     health_check(tunnel, lines);
-    gre(onion.gre, lines);
+    match onion.encapsulation {
+        Encapsulation::Gre(options) => gre(options, lines),
+        Encapsulation::Esp(_) | Encapsulation::Device => {}
+    }
 }
 
 fn health_check(tunnel: &Tunnel, lines: &mut Lines) {

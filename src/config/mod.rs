@@ -53,7 +53,7 @@ pub use names::Netns;
 pub use near::nearest;
 pub use problem::{Problem, Problems};
 pub use reflect::ReflectConfig;
-pub use tunnel::Tunnel;
+pub use tunnel::{Esp, Tunnel};
 
 use crate::engine::Route;
 use crate::engine::health::Rules;

@@ -12,9 +12,10 @@ use super::names::{self, Netns};
 use super::section::{Section, expected};
 use super::tree::{At, Placed};
 use super::{defaults, near, notation};
+use crate::engine::Material;
 use crate::engine::health::Rules;
-use crate::engine::settings::Check;
-use crate::wire::{Direction, Ends, Family, Onion, gre, icmp, ip};
+use crate::engine::settings::{Check, Terms};
+use crate::wire::{Direction, Encapsulation, Ends, Family, Onion, gre, icmp, ip};
 
 /// A tunnel: whatever a file can say of one, checked.
 #[derive(Clone)]
@@ -31,8 +32,22 @@ pub struct Tunnel {
     pub underlay_device: Option<String>,
     /// The firewall mark of its outer packets; 0 is none.
     pub mark: u32,
+    /// The kernel's tunnel device that its probes leave by, where the kernel encapsulates; `None` is
+    /// ordinary routing.
+    pub device: Option<String>,
+    /// What its security associations are made with, where it is ESP of adit's own.
+    pub esp: Option<Esp>,
     /// What [`super::Config::effective`] repeats in the words of the file.
     pub(super) written: Written,
+}
+
+/// What the security associations of an ESP tunnel are made with. Without `Debug`: it holds keys.
+#[derive(Clone)]
+pub struct Esp {
+    /// What holds for every pair.
+    pub terms: Terms,
+    /// The pair itself, where its keys come from files.
+    pub material: Option<Material>,
 }
 
 #[derive(Debug, Clone)]
@@ -134,7 +149,11 @@ fn read(
     let check = health_check.resolve(servers, section.report());
     let netns = netns.map(|netns| netns.value);
     if let Some(onion) = &onion {
-        refuse_same_path(&section, (netns.clone(), onion.outer, onion.gre.key), paths);
+        refuse_same_path(
+            &section,
+            (netns.clone(), onion.outer, onion.encapsulation.gre().and_then(|options| options.key)),
+            paths,
+        );
     }
     section.finish();
     Some(Tunnel {
@@ -144,6 +163,8 @@ fn read(
         netns,
         underlay_device: underlay_device.map(|device| device.value),
         mark,
+        device: None,
+        esp: None,
         written: Written::new(&health_check, interface.map(|interface| interface.value.written), servers),
     })
 }
@@ -169,10 +190,10 @@ fn onion(
     let style = health_check.style();
     let ttl = section.integer("ttl", 1..=255, "", defaults::TTL.into()).map_or(defaults::TTL.into(), |ttl| ttl.value);
     let dscp = section.read("dscp", notation::dscp).map_or(defaults::DSCP, |dscp| dscp.value);
-    let gre = gre(section);
+    let encapsulation = Encapsulation::Gre(gre(section));
     let inner = ends::inner(section, style.direction, outer, interface, health_check.target());
     let (size, size_at) = health_check.size();
-    let onion = Onion { style, outer: outer?, gre, inner: inner?, ttl: u8::try_from(ttl).ok()?, dscp, size };
+    let onion = Onion { style, outer: outer?, encapsulation, inner: inner?, ttl: u8::try_from(ttl).ok()?, dscp, size };
     refuse_long_packet(section, &onion, size_at);
     Some(onion)
 }
@@ -189,11 +210,11 @@ fn gre(section: &mut Section<'_>) -> gre::Options {
 }
 
 fn refuse_long_packet(section: &Section<'_>, onion: &Onion, size_at: Option<At>) {
-    let header = |family| match family {
+    let inner = match onion.inner.family() {
         Family::V4 => ip::V4_HEADER,
         Family::V6 => ip::V6_HEADER,
     };
-    let headers = header(onion.outer.family()) + onion.gre.header_len() + header(onion.inner.family()) + icmp::HEADER;
+    let headers = onion.encapsulation.length(onion.outer.family(), inner + icmp::HEADER);
     let (length, most) = (headers + usize::from(onion.size), defaults::PACKET_MAX);
     if let (true, Some(at)) = (length > most, size_at) {
         let room = most - headers;

@@ -1,16 +1,22 @@
 //! From a configuration to what must be opened: which sockets, in which namespaces, for whom.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use super::outlet::{Device, Outlet};
 use crate::config::{Config, Netns, Tunnel as Configured};
-use crate::engine::{Egress, Namespace, Route, Tunnel};
+use crate::engine::{Egress, Material, Namespace, Route, Tunnel};
+use crate::io::device::{self, DeviceSender};
 use crate::io::local::Access;
 use crate::io::netns;
 use crate::io::raw::{self, Leaving, Opened, Sender};
+use crate::io::xfrm::{self, Watch};
 use crate::wire::filter::{Pass, Protocol};
-use crate::wire::{Direction, Family};
+use crate::wire::{Direction, Encapsulation, Family};
 
 /// What a daemon is to do.
 pub struct Plan {
@@ -21,18 +27,36 @@ pub struct Plan {
     /// Namespaces by index: `None` is the one where the daemon runs.
     pub namespaces: Vec<Option<Netns>>,
     /// Sending sockets by index.
-    pub egresses: Vec<(Namespace, Leaving)>,
+    pub egresses: Vec<(Namespace, Exit)>,
+    /// What the pairs of ESP tunnels are made of, by index, where their keys are known.
+    pub material: BTreeMap<u32, Material>,
+    /// Where used sequence numbers are recorded. Without it nothing is, and every start begins at 1: for
+    /// keys that do not outlive the process.
+    pub state_dir: Option<PathBuf>,
     /// The local socket; a daemon without one can only be asked from within its process.
     pub access: Option<Access>,
     /// File to which all events, samples among them, are appended.
     pub record: Option<PathBuf>,
 }
 
+/// By what probes leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// A raw socket, by routing.
+    Raw(Leaving),
+    /// A tunnel device of the kernel's, whatever the routes say.
+    Device(String),
+}
+
 /// Everything that a plan asks for, open.
 pub(super) struct Sockets {
     pub(super) receivers: Vec<(Namespace, Opened)>,
     /// By index of the egress.
-    pub(super) senders: Vec<Sender>,
+    pub(super) outlets: Vec<Outlet>,
+    /// The kernel's associations, where there are ESP tunnels and it can be asked for them.
+    pub(super) watches: Vec<(Namespace, Watch)>,
+    /// Ports that are only held so that nobody answers for them.
+    pub(super) held: Vec<OwnedFd>,
 }
 
 impl Plan {
@@ -46,6 +70,8 @@ impl Plan {
             routes: config.routes,
             namespaces: Vec::new(),
             egresses: Vec::new(),
+            material: BTreeMap::new(),
+            state_dir: Some(daemon.state_dir),
             access: Some(access),
             record: daemon.record,
         };
@@ -54,11 +80,23 @@ impl Plan {
     }
 
     fn add(&mut self, configured: Configured) {
-        let Configured { name, onion, check, netns, underlay_device, mark, .. } = configured;
+        let Configured { name, onion, check, netns, underlay_device, mark, device, esp, .. } = configured;
         let namespace = index_of(&mut self.namespaces, netns);
-        let leaving = Leaving { family: onion.outer.family(), device: underlay_device, mark };
-        let egress: Egress = index_of(&mut self.egresses, (namespace, leaving));
-        self.tunnels.push(Tunnel { name, onion, check, namespace, egress });
+        let exit = match (onion.encapsulation, device) {
+            (Encapsulation::Device, Some(device)) => Exit::Device(device),
+            (Encapsulation::Device, None) => {
+                Exit::Raw(Leaving { family: onion.inner.family(), device: underlay_device, mark })
+            }
+            (Encapsulation::Gre(_) | Encapsulation::Esp(_), _) => {
+                Exit::Raw(Leaving { family: onion.outer.family(), device: underlay_device, mark })
+            }
+        };
+        let egress: Egress = index_of(&mut self.egresses, (namespace, exit));
+        let terms = esp.as_ref().map(|esp| esp.terms);
+        if let Some(material) = esp.and_then(|esp| esp.material) {
+            self.material.insert(u32::try_from(self.tunnels.len()).unwrap_or(u32::MAX), material);
+        }
+        self.tunnels.push(Tunnel { name, onion, check, namespace, egress, terms, interface: 0 });
     }
 
     /// Opens every socket of the plan.
@@ -66,26 +104,53 @@ impl Plan {
     /// # Errors
     /// Which namespace, and what the kernel refused.
     pub(super) fn open(&self) -> io::Result<Sockets> {
-        let mut receivers = Vec::new();
-        let mut senders: Vec<Option<Sender>> = self.egresses.iter().map(|_| None).collect();
+        let mut sockets = Sockets { receivers: Vec::new(), outlets: Vec::new(), watches: Vec::new(), held: Vec::new() };
+        let mut outlets: Vec<Option<Outlet>> = self.egresses.iter().map(|_| None).collect();
         for (namespace, name) in (0..).zip(&self.namespaces) {
             let file = name.as_ref().map(open_namespace).transpose()?;
-            let wanted = self.receivers_in(namespace);
-            let leaving: Vec<_> = self.egresses.iter().enumerate().filter(|(_, (of, _))| *of == namespace).collect();
-            let opened = netns::within(file.as_ref(), || {
-                let receivers =
-                    wanted.iter().map(|&(family, protocol)| raw::open_receiver(family, protocol, Pass::Answers));
-                let senders = leaving.iter().map(|(at, (_, leaving))| Ok((*at, open_sender(leaving)?)));
-                Ok((receivers.collect::<io::Result<Vec<_>>>()?, senders.collect::<io::Result<Vec<_>>>()?))
-            });
-            let (opened, sending) = opened.map_err(|error| in_namespace(name.as_ref(), error))?;
-            receivers.extend(opened.into_iter().map(|opened| (namespace, opened)));
-            sending.into_iter().for_each(|(at, sender)| senders[at] = Some(sender));
+            let opened = netns::within(file.as_ref(), || self.open_in(namespace));
+            let opened = opened.map_err(|error| in_namespace(name.as_ref(), error))?;
+            sockets.receivers.extend(opened.receivers.into_iter().map(|opened| (namespace, opened)));
+            sockets.watches.extend(opened.watch.map(|watch| (namespace, watch)));
+            sockets.held.extend(opened.held);
+            for (at, open) in opened.exits {
+                outlets[at] = Some(match (open, &self.egresses[at].1) {
+                    (Open::Raw(sender), _) => Outlet::Raw(sender),
+                    (Open::Device(sender), Exit::Device(device)) => {
+                        Outlet::Device(Device::new(device, file.as_ref().map(File::try_clone).transpose()?, sender))
+                    }
+                    (Open::Device(_), Exit::Raw(_)) => continue,
+                });
+            }
         }
-        Ok(Sockets { receivers, senders: senders.into_iter().flatten().collect() })
+        sockets.outlets = outlets.into_iter().flatten().collect();
+        Ok(sockets)
     }
 
-    /// GRE for every outer family, and bare ICMP for every family in which answers come bare, or
+    /// Opens what the plan asks for in the namespace of the calling thread.
+    fn open_in(&self, namespace: Namespace) -> io::Result<OpenedIn> {
+        let wanted = self.receivers_in(namespace);
+        let receivers = wanted.iter().map(|&(family, protocol)| raw::open_receiver(family, protocol, Pass::Answers));
+        let receivers = receivers.collect::<io::Result<_>>()?;
+        let leaving = self.egresses.iter().enumerate().filter(|(_, (of, _))| *of == namespace);
+        let exits = leaving.map(|(at, (_, exit))| Ok((at, open_exit(exit)?))).collect::<io::Result<_>>()?;
+        let is_esp = |tunnel: &&Tunnel| tunnel.namespace == namespace && tunnel.terms.is_some();
+        let watch = self.tunnels.iter().find(is_esp).and_then(|_| watch());
+        let mut in_udp: Vec<IpAddr> = self.tunnels.iter().filter(is_esp).filter_map(port_held_for).collect();
+        in_udp.sort_unstable();
+        in_udp.dedup();
+        let held = in_udp.into_iter().filter_map(|address| match raw::hold_port(address) {
+            Ok(held) => held,
+            // Probes can go without it, as they do where the address comes later.
+            Err(error) => {
+                tracing::warn!(%address, %error, "UDP port 4500 is not held: the far router will hear \"port unreachable\"");
+                None
+            }
+        });
+        Ok(OpenedIn { receivers, exits, watch, held: held.collect() })
+    }
+
+    /// GRE or ESP for every outer family, and bare ICMP for every family in which answers come bare, or
     /// errors about our outer packets. The GRE socket is open even where all answers are bare:
     /// without a listener the kernel would answer GRE packets with "protocol unreachable".
     fn receivers_in(&self, namespace: Namespace) -> Vec<(Family, Protocol)> {
@@ -94,19 +159,78 @@ impl Plan {
             .iter()
             .filter(|tunnel| tunnel.namespace == namespace)
             .flat_map(|tunnel| {
-                let onion = &tunnel.onion;
-                let bare = onion.style.direction == Direction::Unidirectional;
-                [
-                    Some((onion.outer.family(), Protocol::Gre)),
-                    Some((onion.outer.family(), Protocol::Icmp)),
-                    bare.then_some((onion.inner.family(), Protocol::Icmp)),
-                ]
+                let (outer, inner) = (tunnel.onion.outer.family(), tunnel.onion.inner.family());
+                let bare = tunnel.onion.style.direction == Direction::Unidirectional;
+                match tunnel.onion.encapsulation {
+                    Encapsulation::Gre(_) => [Some((outer, Protocol::Gre)), bare.then_some((inner, Protocol::Icmp))],
+                    Encapsulation::Esp(shape) if shape.udp() => {
+                        [Some((outer, Protocol::EspInUdp)), bare.then_some((inner, Protocol::Icmp))]
+                    }
+                    Encapsulation::Esp(_) => [Some((outer, Protocol::Esp)), bare.then_some((inner, Protocol::Icmp))],
+                    Encapsulation::Device => [None, Some((inner, Protocol::Icmp))],
+                }
+                .into_iter()
+                .chain([Some((outer, Protocol::Icmp))])
             })
             .flatten()
             .collect();
         wanted.sort_unstable();
         wanted.dedup();
         wanted
+    }
+}
+
+/// What is open in one namespace.
+struct OpenedIn {
+    receivers: Vec<Opened>,
+    exits: Vec<(usize, Open)>,
+    watch: Option<Watch>,
+    held: Vec<OwnedFd>,
+}
+
+/// A sending socket; a device may be missing, and may come later.
+enum Open {
+    Raw(Sender),
+    Device(Option<DeviceSender>),
+}
+
+fn open_exit(exit: &Exit) -> io::Result<Open> {
+    match exit {
+        Exit::Raw(leaving) => Ok(Open::Raw(open_sender(leaving)?)),
+        Exit::Device(name) => match device::open(name) {
+            Ok(sender) => Ok(Open::Device(Some(sender))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(device = name, "there is no such device yet: its tunnels fail until there is");
+                Ok(Open::Device(None))
+            }
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// The kernel's associations, if there are any to be seen.
+fn watch() -> Option<Watch> {
+    let error = match xfrm::open() {
+        Ok(watch) => return Some(watch),
+        Err(error) => error,
+    };
+    match error.kind() {
+        // A kernel without IPsec has nothing to collide with.
+        io::ErrorKind::Unsupported => {}
+        io::ErrorKind::PermissionDenied => tracing::warn!(
+            "without CAP_NET_ADMIN the kernel's security associations cannot be seen: that it has none with an SPI of \
+             ours is not checked"
+        ),
+        _ => tracing::warn!(%error, "the kernel's security associations cannot be watched"),
+    }
+    None
+}
+
+/// The address whose port 4500 is held for a tunnel.
+fn port_held_for(tunnel: &Tunnel) -> Option<IpAddr> {
+    match tunnel.onion.encapsulation {
+        Encapsulation::Esp(shape) if shape.udp() => Some(tunnel.onion.outer.local()),
+        Encapsulation::Esp(_) | Encapsulation::Gre(_) | Encapsulation::Device => None,
     }
 }
 

@@ -31,7 +31,7 @@ pub enum Kind {
         from: State,
         /// State after.
         to: State,
-        /// The rule that fired.
+        /// The rule that fired; 0 where none did: a tunnel that cannot be probed any more is unknown.
         rule: u8,
         /// The rule in words, with its numbers.
         reason: String,
@@ -65,6 +65,15 @@ pub enum Kind {
         drained: bool,
         /// What every route over the tunnel costs more now.
         penalty: u32,
+    },
+    /// A tunnel has a fresh pair of security associations.
+    Association {
+        /// The tunnel's name.
+        tunnel: String,
+        /// The SPI of its probes.
+        spi_out: u32,
+        /// The SPI of its answers.
+        spi_in: u32,
     },
     /// Something wants an operator's attention before it becomes a fault.
     Warning {

@@ -15,11 +15,14 @@
 //! A settled probe becomes a sample in `Engine::sample`; what follows from a transition is drawn in
 //! `Engine::transition` and nowhere else (both in `settle.rs`). Iteration is deterministic throughout.
 
+pub mod associations;
 mod earliest;
+pub mod esp;
 pub mod event;
 pub mod explain;
 pub mod health;
 pub mod inflight;
+pub mod numbers;
 mod outbox;
 pub mod penalty;
 mod prober;
@@ -34,16 +37,20 @@ mod time;
 pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 pub use health::State;
 pub use penalty::Drain;
 pub use prober::{Counters, Failure};
 pub use routes::{Route, RouteTable};
-pub use settings::{Ear, Egress, Namespace, Tunnel};
+pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
 pub use time::{Time, WallTime};
 
-use crate::wire::{self, Path, Reject, payload::Secret, probe::Arrived};
+use crate::wire::esp::Fingerprint;
+use crate::wire::probe::{Arrived, Encapsulation, Outermost};
+use crate::wire::{self, Path, Reject, payload::Secret};
+pub use associations::{Material, Obstacle, Pair, Start};
 use event::{Kind, Ring};
 use outbox::Outbox;
 use prober::{Prober, Stalls};
@@ -59,6 +66,8 @@ pub struct Setup {
     pub secret: Secret,
     /// Whether each sample is told as an event.
     pub record: bool,
+    /// What the ESP tunnels start with, by their index. One that is not here waits for its keys.
+    pub associations: BTreeMap<u32, Start>,
 }
 
 /// A probe in the caller's buffer, to be sent.
@@ -104,6 +113,19 @@ pub struct Engine {
     hints: u64,
     /// The ways by which an answer may come at all, for `return_path = "any"`.
     ways: BTreeSet<(Namespace, wire::Ends, Option<u32>)>,
+    /// The kernel's tunnel devices that are probed.
+    devices: BTreeSet<(Namespace, Interface)>,
+    /// Whose ESP packets come by which SPI.
+    inlets: BTreeMap<esp::Inlet, u32>,
+    inlets_changed: bool,
+    /// Whose the outbound keys in use are.
+    keys: BTreeMap<Fingerprint, u32>,
+    /// Sequence numbers that are to be reserved.
+    wanted: Vec<esp::Reserve>,
+    /// The associations that the kernel has, where it was asked.
+    kernel: BTreeMap<Namespace, BTreeSet<(IpAddr, u32)>>,
+    /// Where packets are decrypted to; kept, so that none costs an allocation.
+    scratch: Vec<u8>,
     /// When a socket last lost answers on this side of the wire.
     deaf: BTreeMap<Ear, Time>,
     /// When the last turn began.
@@ -125,8 +147,12 @@ impl Engine {
     /// An engine that begins now.
     #[must_use]
     pub fn new(now: Time, wall: WallTime, setup: Setup) -> Self {
-        let Setup { tunnels, routes, secret, record } = setup;
-        let ways = tunnels.iter().map(|tunnel| (tunnel.namespace, tunnel.onion.outer, tunnel.onion.gre.key)).collect();
+        let Setup { tunnels, routes, secret, record, mut associations } = setup;
+        let way = |tunnel: &Tunnel| match tunnel.onion.encapsulation {
+            Encapsulation::Gre(options) => Some((tunnel.namespace, tunnel.onion.outer, options.key)),
+            Encapsulation::Esp(_) | Encapsulation::Device => None,
+        };
+        let ways = tunnels.iter().filter_map(way).collect();
         let probers: Vec<Prober> = (0..)
             .zip(tunnels)
             .map(|(index, tunnel)| {
@@ -144,6 +170,13 @@ impl Engine {
             rejects: [0; Reject::COUNT],
             hints: 0,
             ways,
+            devices: BTreeSet::new(),
+            inlets: BTreeMap::new(),
+            inlets_changed: true,
+            keys: BTreeMap::new(),
+            wanted: Vec::new(),
+            kernel: BTreeMap::new(),
+            scratch: Vec::new(),
             deaf: BTreeMap::new(),
             turn: now,
             stalls: Stalls::default(),
@@ -152,7 +185,13 @@ impl Engine {
             probers,
         };
         engine.tell(now, Kind::Start { tunnels: engine.probers.len(), version: env!("CARGO_PKG_VERSION") });
-        (0..engine.count()).for_each(|tunnel| engine.rearm(tunnel));
+        for tunnel in 0..engine.count() {
+            if matches!(engine.probers[tunnel as usize].settings.onion.encapsulation, Encapsulation::Esp(_)) {
+                let start = associations.remove(&tunnel).unwrap_or(Start { pair: None, lost: None });
+                engine.set_out(now, tunnel, start);
+            }
+            engine.rearm(tunnel);
+        }
         engine
     }
 
@@ -205,26 +244,52 @@ impl Engine {
         self.fault(now, None, name, reason);
     }
 
-    /// Takes a datagram that arrived at `at`, no later than `now`.
-    pub fn handle_datagram(&mut self, now: Time, at: Time, namespace: Namespace, arrived: Arrived<'_>) {
+    /// Takes a datagram that arrived at `at`, no later than `now`, by the network interface of this
+    /// index (0 if that is not known).
+    pub fn handle_datagram(
+        &mut self,
+        now: Time,
+        at: Time,
+        namespace: Namespace,
+        interface: Interface,
+        arrived: Arrived<'_>,
+    ) {
         let at = at.min(now);
-        let result = wire::probe::parse(arrived, &self.secret)
-            .and_then(|reply| self.check_way(&reply, namespace).map(|()| reply.fields));
+        let result = match wire::probe::outermost(arrived) {
+            Ok(Outermost::Sealed(sealed)) => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                let result = self.open(namespace, sealed, &mut scratch);
+                self.scratch = scratch;
+                result
+            }
+            Ok(Outermost::Plain(unpacked)) => {
+                let claimed = wire::payload::claimed_tunnel(unpacked.echo.payload);
+                let reply = wire::probe::prove(unpacked, &self.secret);
+                let checked = reply.and_then(|reply| {
+                    self.check_way(&reply, namespace, interface)?;
+                    Ok(reply.fields)
+                });
+                checked.map_err(|reject| (reject, claimed))
+            }
+            Err(reject) => Err((reject, None)),
+        };
         match result {
             Ok(fields) => self.answered(at, fields),
-            Err(Reject::IcmpType) if self.hinted(at, arrived) => {}
-            Err(reject) => self.rejected(at, reject, wire::probe::claimed_tunnel(arrived)),
+            Err((Reject::IcmpType, _)) if self.hinted(at, arrived) => {}
+            Err((reject, claimed)) => self.rejected(at, reject, claimed),
         }
     }
 
-    fn check_way(&self, reply: &wire::Reply<'_>, namespace: Namespace) -> Result<(), Reject> {
+    fn check_way(&self, reply: &wire::Reply<'_>, namespace: Namespace, interface: Interface) -> Result<(), Reject> {
         let prober = self.probers.get(reply.fields.tunnel as usize).ok_or(Reject::UnknownTunnel)?;
         if prober.settings.namespace != namespace {
             return Err(Reject::WrongNamespace);
         }
-        prober.check_way(reply, |path| match *path {
-            Path::Bare => false,
+        prober.check_way(reply, interface, |path| match *path {
+            Path::Bare => interface != 0 && self.devices.contains(&(namespace, interface)),
             Path::Gre { outer, key } => self.ways.contains(&(namespace, outer, key)),
+            // Only an association of ours can have opened it.
+            Path::Esp { .. } => true,
         })
     }
 
@@ -243,7 +308,7 @@ impl Engine {
         self.rejects[reject.index()] += 1;
         let wall = self.wall(at);
         if let Some(prober) = claimed.and_then(|tunnel| self.probers.get_mut(tunnel as usize)) {
-            prober.counters.forged += u64::from(reject == Reject::Tag);
+            prober.counters.forged += u64::from(matches!(reject, Reject::Tag | Reject::EspIcv));
             prober.last_reject = Some((wall, reject));
         }
     }
@@ -253,6 +318,7 @@ impl Engine {
     pub fn handle_timeout(&mut self, now: Time) {
         self.turn = now;
         while let Some(tunnel) = self.timers.pop(now) {
+            self.retire(tunnel, now);
             self.expire(tunnel, now, true);
             self.retry_early(tunnel, now);
             self.queue_due(tunnel, now);
@@ -275,6 +341,15 @@ impl Engine {
         let (name, penalty) = (prober.settings.name.clone(), prober.penalty());
         self.tell(now, Kind::Drain { tunnel: name, drained: drain.is_some(), penalty });
         self.steer(now, tunnel);
+    }
+
+    /// The kernel's tunnel device by which these tunnels' probes leave has this index now; 0 if there is
+    /// none.
+    pub fn handle_interface(&mut self, egress: Egress, interface: Interface) {
+        let leaving = |prober: &&mut Prober| prober.settings.egress == egress;
+        self.probers.iter_mut().filter(leaving).for_each(|prober| prober.settings.interface = interface);
+        let devices = self.probers.iter().map(|prober| (prober.settings.namespace, prober.settings.interface));
+        self.devices = devices.filter(|&(_, interface)| interface != 0).collect();
     }
 
     /// The engine stops.

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use super::associations::{Associations, Obstacle};
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
 use super::penalty::{self, Drain};
 use super::rtt::Estimator;
 use super::schedule;
-use super::settings::{ReturnPath, Timeout, Tunnel};
+use super::settings::{Interface, ReturnPath, Timeout, Tunnel};
 use super::time::{Time, WallTime};
+use crate::wire::probe::Encapsulation;
 use crate::wire::quote::Quote;
-use crate::wire::{Direction, Path, Reject, Reply, Template, payload};
+use crate::wire::{Direction, Onion, Path, Reject, Reply, Template, payload};
 
 /// What is counted for each tunnel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -102,6 +104,10 @@ pub(super) struct Prober {
     /// The last answer bore the reflector's mark.
     pub(super) authenticated: bool,
     pub(super) slow: bool,
+    /// The security associations of an ESP tunnel.
+    pub(super) associations: Option<Box<Associations>>,
+    /// Why it cannot be probed.
+    pub(super) obstacle: Option<Obstacle>,
     failures_in_a_row: u32,
     identifier_salt: u32,
     auto_timeout: Duration,
@@ -132,6 +138,8 @@ impl Prober {
             last_hint: None,
             authenticated: false,
             slow: false,
+            associations: None,
+            obstacle: None,
             failures_in_a_row: 0,
             identifier_salt: 0,
             auto_timeout: Timeout::AUTO_MAX,
@@ -178,30 +186,35 @@ impl Prober {
 
     /// When this tunnel wants attention next.
     pub(super) fn attention(&self, stalls: Stalls) -> Option<Time> {
-        if !self.settings.check.enabled {
-            return None;
+        let retires = self.associations.as_ref().and_then(|associations| associations.retires());
+        if !self.is_probed() {
+            return retires;
         }
         let waiting = self
             .in_flight
             .waiting()
             .flat_map(|(_, probe)| [Some(Self::deadline(probe, stalls)), self.early(probe, stalls)]);
-        waiting.flatten().chain([self.next_due]).min()
+        waiting.flatten().chain([self.next_due]).chain(retires).min()
+    }
+
+    /// Whether probes are sent at all.
+    pub(super) const fn is_probed(&self) -> bool {
+        self.settings.check.enabled && self.obstacle.is_none()
     }
 
     /// Whether an answer came the way it must (return path, addresses, mark).
-    pub(super) fn check_way(&self, reply: &Reply<'_>, is_ours: impl Fn(&Path) -> bool) -> Result<(), Reject> {
+    pub(super) fn check_way(
+        &self,
+        reply: &Reply<'_>,
+        interface: Interface,
+        is_ours: impl Fn(&Path) -> bool,
+    ) -> Result<(), Reject> {
         let onion = &self.settings.onion;
-        match (onion.style.direction, reply.path) {
-            (Direction::Unidirectional, Path::Bare) => {}
-            (Direction::Unidirectional, Path::Gre { .. }) | (Direction::Bidirectional, Path::Bare) => {
-                return Err(Reject::WrongPath);
-            }
-            (Direction::Bidirectional, Path::Gre { outer, key }) => match self.settings.check.return_path {
-                ReturnPath::Any if is_ours(&reply.path) => {}
-                ReturnPath::Any | ReturnPath::Strict if outer != onion.outer => return Err(Reject::WrongOuter),
-                ReturnPath::Any | ReturnPath::Strict if key != onion.gre.key => return Err(Reject::WrongKey),
-                ReturnPath::Any | ReturnPath::Strict => {}
-            },
+        let any = self.settings.check.return_path == ReturnPath::Any;
+        match onion.style.direction {
+            Direction::Unidirectional => self.check_bare(&reply.path, interface)?,
+            Direction::Bidirectional if any && is_ours(&reply.path) => {}
+            Direction::Bidirectional => self.check_inside(&reply.path, interface)?,
         }
         if reply.inner != onion.inner {
             return Err(Reject::WrongInner);
@@ -210,6 +223,39 @@ impl Prober {
             Some(key) if !payload::is_marked(reply.payload, key) => Err(Reject::Mark),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Whether an answer came outside the tunnel.
+    fn check_bare(&self, path: &Path, interface: Interface) -> Result<(), Reject> {
+        let own = self.settings.interface;
+        match path {
+            Path::Bare if interface != 0 && interface == own => Err(Reject::WrongPath),
+            Path::Bare => Ok(()),
+            Path::Gre { .. } | Path::Esp { .. } => Err(Reject::WrongPath),
+        }
+    }
+
+    /// Whether an answer came inside this tunnel.
+    fn check_inside(&self, path: &Path, interface: Interface) -> Result<(), Reject> {
+        let Onion { outer, encapsulation, .. } = &self.settings.onion;
+        match (encapsulation, *path) {
+            (Encapsulation::Gre(_), Path::Gre { outer: came, .. })
+            | (Encapsulation::Esp(_), Path::Esp { outer: came, .. })
+                if came != *outer =>
+            {
+                Err(Reject::WrongOuter)
+            }
+            (Encapsulation::Gre(options), Path::Gre { key, .. }) if key != options.key => Err(Reject::WrongKey),
+            (Encapsulation::Esp(_), Path::Esp { spi, .. }) if !self.receives(spi) => Err(Reject::WrongKey),
+            (Encapsulation::Gre(_), Path::Gre { .. }) | (Encapsulation::Esp(_), Path::Esp { .. }) => Ok(()),
+            // Without a device of its own it is the kernel's policy that lets nothing in bare.
+            (Encapsulation::Device, Path::Bare) if [0, interface].contains(&self.settings.interface) => Ok(()),
+            (Encapsulation::Gre(_) | Encapsulation::Esp(_) | Encapsulation::Device, _) => Err(Reject::WrongPath),
+        }
+    }
+
+    fn receives(&self, spi: u32) -> bool {
+        self.associations.as_ref().is_some_and(|associations| associations.receives(spi))
     }
 
     /// The ICMP identifier: spread over tunnels, another one after repeated failure.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::event::Kind;
 use super::inflight::{Purpose, Standing};
 use super::outbox::Item;
 use super::prober::Burst;
@@ -55,8 +56,14 @@ impl Engine {
     /// Writes the next probe into `buffer`, if one may leave now.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         loop {
-            let Item { tunnel, purpose, .. } = self.outbox.pop(now)?;
+            let item = self.outbox.pop(now)?;
+            let Item { tunnel, purpose, .. } = item;
             let prober = &mut self.probers[tunnel as usize];
+            if !prober.is_probed() {
+                // It waited here when the tunnel's keys went away.
+                prober.queued = false;
+                continue;
+            }
             match purpose {
                 Purpose::Regular => prober.queued = false,
                 Purpose::Burst if prober.burst.confirms_failure && prober.burst.answered => {
@@ -66,6 +73,8 @@ impl Engine {
                 }
                 Purpose::Burst => {}
             }
+            let Ok(number) = self.number(now, item) else { continue };
+            let prober = &mut self.probers[tunnel as usize];
             let sequence = prober.in_flight.send(now, self.stalls.total, prober.timeout(), purpose);
             let [.., high, low] = schedule::mix(sequence, u64::from(tunnel)).to_be_bytes();
             let stamp = Stamp {
@@ -73,7 +82,9 @@ impl Engine {
                 identifier: prober.identifier(tunnel, self.secret.epoch),
                 ip_id: u16::from_be_bytes([high, low]),
             };
-            let length = prober.template.emit(&stamp, &self.secret, buffer)?;
+            let associations = prober.associations.as_ref();
+            let seal = number.and_then(|number| associations.and_then(|associations| associations.seal(number)));
+            let length = prober.template.emit(&stamp, &self.secret, seal, buffer)?;
             prober.counters.sent += 1;
             let transmit = Transmit {
                 tunnel,
@@ -85,6 +96,33 @@ impl Engine {
             self.rearm(tunnel);
             return Some(transmit);
         }
+    }
+
+    /// A sequence number for an ESP probe; the others need none. While there is none, the probe waits,
+    /// or its tunnel ends.
+    fn number(&mut self, now: Time, item: Item) -> Result<Option<u64>, ()> {
+        let prober = &mut self.probers[item.tunnel as usize];
+        let Some(associations) = &mut prober.associations else { return Ok(None) };
+        let number = associations.take();
+        let name = prober.settings.name.clone();
+        if number.is_some() {
+            if associations.became_scarce() {
+                let reason =
+                    "nine tenths of the association's sequence numbers are used: give it new keys and SPIs".to_owned();
+                self.tell(now, Kind::Warning { tunnel: name, reason });
+            }
+            self.reserve(item.tunnel);
+            return Ok(number);
+        }
+        self.review(now, item.tunnel);
+        let prober = &mut self.probers[item.tunnel as usize];
+        if prober.is_probed() {
+            let wait = prober.back_off();
+            prober.queued |= item.purpose == Purpose::Regular;
+            self.outbox.delay(now + wait, item);
+            self.fault(now, Some(name), "sequence-state", "the next sequence numbers are not reserved yet");
+        }
+        Err(())
     }
 
     /// Takes a probe that [`Self::poll_transmit`] gave out and the kernel did not take.

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use super::health::Rules;
 use crate::wire::filter::Protocol;
+use crate::wire::probe::Encapsulation;
 use crate::wire::{Direction, Family, Onion, payload};
 
 /// A network namespace, by index.
 pub type Namespace = u32;
 /// A sending socket, by index.
 pub type Egress = u32;
+/// The kernel's index of a network interface; 0 is none.
+pub type Interface = u32;
 
 /// A receiving socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,27 +38,59 @@ pub struct Tunnel {
     pub namespace: Namespace,
     /// The socket its probes leave by.
     pub egress: Egress,
+    /// For ESP: what a pair of associations is made with.
+    pub terms: Option<Terms>,
+    /// Where the kernel encapsulates: the index of its tunnel device, by which answers must come. 0
+    /// where a policy does it, and while the device is missing.
+    pub interface: Interface,
 }
 
 impl Tunnel {
     /// The socket that its answers come to, if they come the strict way.
     #[must_use]
     pub const fn ear(&self) -> Ear {
-        let (family, protocol) = match self.onion.style.direction {
-            Direction::Bidirectional => (self.onion.outer.family(), Protocol::Gre),
-            Direction::Unidirectional => (self.onion.inner.family(), Protocol::Icmp),
+        let onion = &self.onion;
+        let (family, protocol) = match (onion.style.direction, onion.encapsulation) {
+            (Direction::Bidirectional, Encapsulation::Gre(_)) => (onion.outer.family(), Protocol::Gre),
+            (Direction::Bidirectional, Encapsulation::Esp(shape)) => {
+                (onion.outer.family(), if shape.udp() { Protocol::EspInUdp } else { Protocol::Esp })
+            }
+            (Direction::Bidirectional, Encapsulation::Device) | (Direction::Unidirectional, _) => {
+                (onion.inner.family(), Protocol::Icmp)
+            }
         };
         Ear { namespace: self.namespace, family, protocol }
     }
 
-    /// All sockets that they may come to: with `return_path = "any"` a tunnel of either family may
-    /// bring them.
+    /// All sockets that they may come to: with `return_path = "any"` a tunnel of any kind may bring
+    /// them.
     pub fn ears(&self) -> impl Iterator<Item = Ear> + use<> {
         let (own, any) = (self.ear(), self.check.return_path == ReturnPath::Any);
-        let other = move |family| any && own.protocol == Protocol::Gre && family != own.family;
-        let others = [Family::V4, Family::V6].into_iter().filter(move |&family| other(family));
-        others.map(move |family| Ear { family, ..own }).chain([own])
+        let families = [Family::V4, Family::V6].into_iter().filter(move |_| any);
+        let each = |family| Protocol::ALL.map(|protocol| (family, protocol));
+        let others = families.flat_map(each).map(move |(family, protocol)| Ear { family, protocol, ..own });
+        others.filter(move |ear| *ear != own).chain([own])
     }
+}
+
+/// What a pair of security associations is made with, unless it says otherwise itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Where the keys come from.
+    pub source: Source,
+    /// Whether sequence numbers have 64 bits (RFC 4304).
+    pub esn: bool,
+    /// Size of the replay window; 0 is none.
+    pub replay_window: u32,
+}
+
+/// Where a pair's keys come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// From files, for ever.
+    Static,
+    /// Handed over at run time, kept in memory only.
+    Installed,
 }
 
 /// How a tunnel is checked.

@@ -217,7 +217,7 @@ fn view(prober: &mut Prober, now: Time) -> TunnelView {
     let state = health.state();
     TunnelView {
         name: prober.settings.name.clone(),
-        encapsulation: "gre",
+        encapsulation: prober.settings.onion.encapsulation.name(),
         kind: match style.kind {
             Kind::Request => "request",
             Kind::Reply => "reply",
@@ -286,6 +286,9 @@ pub(super) fn last_hint(prober: &Prober) -> Option<Dated> {
 pub(super) fn reason(prober: &Prober) -> String {
     if !prober.settings.check.enabled {
         return "not checked: health_check.enabled is false".to_owned();
+    }
+    if let Some(obstacle) = &prober.obstacle {
+        return obstacle.to_string();
     }
     match prober.health.last_transition() {
         Some(transition) => transition.reason.to_string(),

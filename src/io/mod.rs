@@ -12,7 +12,9 @@
 //! May import: the engine's and the wire's values, and the crates that wrap system calls.
 
 pub mod clock;
+pub mod device;
 pub mod links;
 pub mod local;
 pub mod netns;
 pub mod raw;
+pub mod xfrm;

@@ -1,7 +1,7 @@
 //! Raw sockets, drained and filled in batches.
 //!
 //! A prober has a fixed number of them whatever the number of tunnels: for each namespace and
-//! family one that receives GRE and one that receives ICMP, each behind a kernel filter, and for
+//! family one that receives GRE, ESP, ESP in UDP or ICMP, each behind a kernel filter, and for
 //! each namespace, family, device and mark one that sends. A sending socket has the protocol
 //! `IPPROTO_RAW`, to which the kernel delivers nothing, and for which it takes packets with their
 //! IP header as we built it (raw(7), ipv6(7)).
@@ -18,14 +18,14 @@ use nix::sys::socket::{
 };
 // The macro's own parts must be in scope beside it.
 use nix::{getsockopt_impl, libc, sockopt_impl};
-use socket2::{Domain, SockFilter, Socket, Type};
+use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::clock::Clock;
 use crate::engine::{Ear, Namespace, Time};
 use crate::wire::filter::{self, Instruction, Pass, Protocol};
-use crate::wire::{Family, gre, ip, probe::Arrived};
+use crate::wire::{Family, esp, gre, ip, probe::Arrived};
 
 /// Packets a system call takes or gives at most.
 pub const BATCH: usize = 64;
@@ -119,6 +119,15 @@ impl Receiver {
     /// Whether something may have arrived; wakes the task when it does.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
         self.socket.poll_recv_ready(context).map(|_| ())
+    }
+
+    /// Lets ESP packets with these SPIs pass from now on, in ascending order, and no others.
+    ///
+    /// # Errors
+    /// None that a packet could cause.
+    pub fn listen(&self, spis: &[u32]) -> io::Result<()> {
+        let filter = program(&filter::inlets(self.family, self.protocol, spis));
+        SockRef::from(&self.socket).attach_filter(&filter)
     }
 
     /// Which socket this is.
@@ -325,6 +334,22 @@ impl Sender {
     }
 }
 
+/// Takes the port of ESP in UDP (RFC 3948) at an address, so that the kernel does not answer each packet
+/// with "port unreachable"; what comes to it is read elsewhere, and dropped here. `None` where somebody
+/// has it already, an IKE daemon as a rule: then nobody gets such an answer either.
+///
+/// # Errors
+/// The address is not this host's.
+pub fn hold_port(address: IpAddr) -> io::Result<Option<OwnedFd>> {
+    let socket = Socket::new(Domain::for_address(SocketAddr::new(address, 0)), Type::DGRAM, None)?;
+    socket.attach_filter(&program(&filter::nothing()))?;
+    match socket.bind(&SocketAddr::new(address, esp::udp::PORT).into()) {
+        Ok(()) => Ok(Some(socket.into())),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn open(family: Family, protocol: i32) -> io::Result<Socket> {
     let domain = match family {
         Family::V4 => Domain::IPV4,
@@ -347,6 +372,8 @@ fn needs(error: io::Error, remedy: &str) -> io::Error {
 const fn number(family: Family, protocol: Protocol) -> u8 {
     match (protocol, family) {
         (Protocol::Gre, _) => gre::PROTOCOL,
+        (Protocol::Esp, _) => esp::PROTOCOL,
+        (Protocol::EspInUdp, _) => esp::udp::PROTOCOL,
         (Protocol::Icmp, Family::V4) => ip::ICMP,
         (Protocol::Icmp, Family::V6) => ip::ICMPV6,
     }

@@ -1,4 +1,5 @@
-//! A far end in user space: what a router with a GRE tunnel does with a probe, and faults on demand.
+//! A far end in user space: what a router with a GRE or ESP tunnel does with a probe, and faults on
+//! demand.
 //!
 //! [`Reflector`] is pure, as the engine is: packets and times in, answers with their times out.
 //! [`run`] is its shell. For the demo, for tests, and for an origin that cannot answer itself.
@@ -11,18 +12,20 @@
 pub mod plan;
 pub mod run;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::engine::{Time, schedule::mix};
+use crate::engine::esp::Reserve;
+use crate::engine::{Pair, Time, schedule::mix};
+use crate::wire::esp::{self, Fingerprint, Opened, Shape};
 use crate::wire::icmp::{self, Kind};
 use crate::wire::payload::{self, Key};
-use crate::wire::probe::{self, Arrived, IpFields, Unpacked};
+use crate::wire::probe::{self, Arrived, Encapsulation, IpFields, Outermost, Sealed, Unpacked};
 use crate::wire::{Ends, Family, Path, Reject, gre, ip};
 use plan::Fault;
 
 /// One tunnel, from the far router's side: `local` is its own end everywhere.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FarTunnel {
     /// Its name, for the fault plan.
     pub name: String,
@@ -30,8 +33,32 @@ pub struct FarTunnel {
     pub outer: Ends,
     /// Inner addresses.
     pub inner: Ends,
-    /// GRE options.
-    pub gre: gre::Options,
+    /// What is between the two headers.
+    pub wrap: Wrap,
+}
+
+/// What is between the two headers, and what it takes to put it there.
+pub enum Wrap {
+    /// GRE.
+    Gre(gre::Options),
+    /// ESP.
+    Esp {
+        /// The pair of associations: outbound is towards the prober.
+        pair: Box<Pair>,
+        /// Whether ESP is carried in UDP.
+        udp: bool,
+    },
+}
+
+impl FarTunnel {
+    /// Whether packets that came so are this tunnel's.
+    fn receives(&self, path: &Path) -> bool {
+        match (path, &self.wrap) {
+            (Path::Gre { outer, key }, Wrap::Gre(options)) => self.outer == *outer && options.key == *key,
+            (Path::Esp { outer, spi }, Wrap::Esp { pair, .. }) => self.outer == *outer && pair.inbound.spi() == *spi,
+            (Path::Bare | Path::Gre { .. } | Path::Esp { .. }, _) => false,
+        }
+    }
 }
 
 /// A packet to be sent.
@@ -68,14 +95,47 @@ pub struct Reflector {
     draws: u64,
     /// For this end's GRE sequence numbers.
     sent: u32,
+    /// Where packets are decrypted to.
+    scratch: Vec<u8>,
+    /// ESP sequence numbers that are to be reserved.
+    wanted: Vec<Reserve>,
 }
 
 impl Reflector {
     /// A reflector that starts now.
     #[must_use]
-    pub const fn new(start: Time, tunnels: Vec<FarTunnel>, mark_key: Option<Key>, faults: Vec<Fault>) -> Self {
+    pub fn new(start: Time, tunnels: Vec<FarTunnel>, mark_key: Option<Key>, faults: Vec<Fault>) -> Self {
         let counters = Counters { answered: 0, forwarded: 0, dropped: 0, refused: 0 };
-        Self { start, tunnels, faults, mark_key, counters, draws: 0, sent: 0 }
+        let (scratch, wanted) = (Vec::new(), Vec::new());
+        Self { start, tunnels, faults, mark_key, counters, draws: 0, sent: 0, scratch, wanted }
+    }
+
+    /// The next reservation of ESP sequence numbers that is wanted.
+    pub fn poll_reserve(&mut self) -> Option<Reserve> {
+        self.wanted.pop()
+    }
+
+    /// Numbers have been reserved, or not: then they are asked for again.
+    pub fn handle_reserved(&mut self, key: Fingerprint, mark: Option<u64>) {
+        let pairs = self.tunnels.iter_mut().filter_map(|tunnel| match &mut tunnel.wrap {
+            Wrap::Esp { pair, .. } if pair.outbound_key == key => Some(pair),
+            Wrap::Esp { .. } | Wrap::Gre(_) => None,
+        });
+        pairs.for_each(|pair| match mark {
+            Some(mark) => pair.numbers.grant(mark),
+            None => pair.numbers.retry(),
+        });
+    }
+
+    /// The SPIs that packets for this end bear, in order.
+    #[must_use]
+    pub fn inlets(&self) -> Vec<u32> {
+        let spi = |tunnel: &FarTunnel| match &tunnel.wrap {
+            Wrap::Esp { pair, .. } => Some(pair.inbound.spi()),
+            Wrap::Gre(_) => None,
+        };
+        let spis: BTreeSet<u32> = self.tunnels.iter().filter_map(spi).collect();
+        spis.into_iter().collect()
     }
 
     /// Replaces the fault plan; its times count from now.
@@ -101,18 +161,43 @@ impl Reflector {
     }
 
     fn reflect(&mut self, now: Time, arrived: Arrived<'_>, answers: &mut Vec<Answer>) -> Result<(), Reject> {
-        let unpacked = probe::unpack(arrived)?;
-        let (Path::Gre { outer, key }, Some(inner)) = (unpacked.path, unpacked.inner) else {
-            return Err(Reject::WrongPath);
-        };
-        let known = self.tunnels.iter().position(|tunnel| tunnel.outer == outer && tunnel.gre.key == key);
+        match probe::outermost(arrived)? {
+            Outermost::Plain(unpacked) => self.route(now, &unpacked, answers),
+            Outermost::Sealed(sealed) => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                let result = self.open(sealed, &mut scratch).and_then(|(path, opened)| {
+                    let unpacked = probe::inside(path, opened.inner, opened.packet)?;
+                    self.route(now, &unpacked, answers)
+                });
+                self.scratch = scratch;
+                result
+            }
+        }
+    }
+
+    /// Opens an ESP packet.
+    fn open<'a>(&mut self, sealed: Sealed<'_>, scratch: &'a mut Vec<u8>) -> Result<(Path, Opened<'a>), Reject> {
+        let path = Path::Esp { outer: sealed.outer, spi: esp::peek(sealed.packet)?.spi };
+        let pairs = self.tunnels.iter_mut().filter(|tunnel| tunnel.receives(&path));
+        let mut pairs = pairs.filter_map(|tunnel| match &mut tunnel.wrap {
+            Wrap::Esp { pair, .. } => Some(pair),
+            Wrap::Gre(_) => None,
+        });
+        let pair = pairs.next().ok_or(Reject::EspSpi)?;
+        Ok((path, pair.inbound.open(sealed.packet, scratch)?))
+    }
+
+    /// Answers, or forwards.
+    fn route(&mut self, now: Time, unpacked: &Unpacked<'_>, answers: &mut Vec<Answer>) -> Result<(), Reject> {
+        let inner = unpacked.inner.ok_or(Reject::WrongPath)?;
+        let known = self.tunnels.iter().position(|tunnel| tunnel.receives(&unpacked.path));
         let index = known.ok_or(Reject::WrongOuter)?;
         let tunnel = &self.tunnels[index];
         let own = [tunnel.inner.local(), tunnel.outer.local()];
         let (mut packet, destination) = match unpacked.echo.kind {
             Kind::Request if own.contains(&unpacked.packet.destination) => {
                 self.counters.answered += 1;
-                (answer(&unpacked), unpacked.packet.source)
+                (answer(unpacked), unpacked.packet.source)
             }
             Kind::Request | Kind::Reply => {
                 self.counters.forwarded += 1;
@@ -168,10 +253,16 @@ impl Reflector {
             }
             copies += usize::from(self.draw(fault.duplicate.0));
         }
-        let tunnel = &self.tunnels[index];
+        let tunnel = &mut self.tunnels[index];
         let (bytes, destination) = if destination == tunnel.inner.far() && destination != tunnel.outer.far() {
             self.sent = self.sent.wrapping_add(1);
-            (encapsulate(&self.tunnels[index], ends.family(), packet, self.sent), self.tunnels[index].outer.far())
+            // No number left to seal with is as good as a packet lost.
+            let Some(bytes) = encapsulate(tunnel, ends.family(), packet, self.sent) else { return };
+            if let Wrap::Esp { pair, .. } = &mut tunnel.wrap {
+                let key = pair.outbound_key;
+                self.wanted.extend(pair.numbers.wants().map(|mark| Reserve { key, mark }));
+            }
+            (bytes, tunnel.outer.far())
         } else {
             (packet.to_vec(), destination)
         };
@@ -236,20 +327,32 @@ fn forward(inner: &[u8], family: Family) -> Result<Vec<u8>, Reject> {
     Ok(packet)
 }
 
-fn encapsulate(tunnel: &FarTunnel, inner: Family, packet: &[u8], sequence: u32) -> Vec<u8> {
-    let outer = match tunnel.outer.family() {
-        Family::V4 => ip::V4_HEADER,
-        Family::V6 => ip::V6_HEADER,
+fn encapsulate(tunnel: &mut FarTunnel, inner: Family, packet: &[u8], count: u32) -> Option<Vec<u8>> {
+    let (outer, family) = (tunnel.outer, tunnel.outer.family());
+    let encapsulation = match &tunnel.wrap {
+        Wrap::Gre(options) => Encapsulation::Gre(*options),
+        Wrap::Esp { pair, udp } => Encapsulation::Esp(Shape::new(pair.outbound.algorithm(), *udp)),
     };
-    let mut bytes = vec![0; outer + tunnel.gre.header_len()];
-    bytes.extend_from_slice(packet);
-    let fields = IpFields { ttl: 64, dscp: 0, protocol: gre::PROTOCOL };
-    fields.emit(tunnel.outer.local(), tunnel.outer.far(), &mut bytes);
-    gre::emit(tunnel.gre, inner, &mut bytes[outer..]);
-    gre::patch(tunnel.gre, sequence, &mut bytes[outer..]);
-    let [.., high, low] = sequence.to_be_bytes();
-    probe::seal_ip(tunnel.outer.family(), u16::from_be_bytes([high, low]).max(1), &mut bytes);
-    bytes
+    let mut bytes = vec![0; encapsulation.length(family, packet.len())];
+    let inner_at = encapsulation.inner_at(family);
+    bytes[inner_at..inner_at + packet.len()].copy_from_slice(packet);
+    let fields = IpFields { ttl: 64, dscp: 0, protocol: encapsulation.protocol().unwrap_or_default() };
+    fields.emit(outer.local(), outer.far(), &mut bytes);
+    let behind = &mut bytes[probe::header_len(family)..];
+    match (&mut tunnel.wrap, encapsulation) {
+        (Wrap::Gre(options), _) => {
+            gre::emit(*options, inner, behind);
+            gre::patch(*options, count, behind);
+        }
+        (Wrap::Esp { pair, .. }, Encapsulation::Esp(shape)) => {
+            let sequence = pair.numbers.take()?;
+            pair.outbound.seal(shape, outer, sequence, inner, packet.len(), behind);
+        }
+        (Wrap::Esp { .. }, Encapsulation::Gre(_) | Encapsulation::Device) => return None,
+    }
+    let [.., high, low] = count.to_be_bytes();
+    probe::seal_ip(family, u16::from_be_bytes([high, low]).max(1), &mut bytes);
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -263,7 +366,7 @@ mod tests {
             style: Style { kind: Kind::Request, direction: Direction::Bidirectional },
             outer: ends([192, 0, 2, 1], [203, 0, 113, 2]),
             inner: ends([10, 0, 0, 0], [10, 0, 0, 1]),
-            gre: gre::Options::default(),
+            encapsulation: Encapsulation::Gre(gre::Options::default()),
             ttl: 64,
             dscp: 0,
             size: 72,
@@ -271,8 +374,9 @@ mod tests {
     }
 
     fn answer_to(probe: &[u8]) -> Vec<u8> {
-        let Onion { outer, inner, gre, .. } = onion();
-        let far = FarTunnel { name: "t".to_owned(), outer: outer.reversed(), inner: inner.reversed(), gre };
+        let Onion { outer, inner, .. } = onion();
+        let wrap = Wrap::Gre(gre::Options::default());
+        let far = FarTunnel { name: "t".to_owned(), outer: outer.reversed(), inner: inner.reversed(), wrap };
         let mut reflector = Reflector::new(Time::ZERO, vec![far], Some(Key::new([7; 16])), Vec::new());
         let mut answers = Vec::new();
         reflector.handle(Time::ZERO, Arrived::V4(probe), &mut answers).unwrap();
@@ -284,7 +388,7 @@ mod tests {
         let secret = Secret { key: Key::new([1; 16]), epoch: 5 };
         let stamp = Stamp { fields: Fields { tunnel: 0, sequence: 1, sent: 2 }, identifier: 3, ip_id: 4 };
         let mut probe = vec![0; 256];
-        let length = Template::new(&onion()).emit(&stamp, &secret, &mut probe).unwrap();
+        let length = Template::new(&onion()).emit(&stamp, &secret, None, &mut probe).unwrap();
         probe.truncate(length);
         let answer = answer_to(&probe);
         let reply = probe::parse(Arrived::V4(&answer), &secret).unwrap();

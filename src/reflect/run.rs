@@ -1,17 +1,18 @@
 //! The reflector's shell: raw sockets, a clock, and answers that wait for their time.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::plan::Fault;
-use super::{Answer, FarTunnel, Reflector};
+use super::{Answer, FarTunnel, Reflector, Wrap};
 use crate::engine::Time;
 use crate::io::clock::Clock;
 use crate::io::raw::{self, Inbox, Leaving, Opened, Receiver, Sender};
@@ -25,6 +26,8 @@ pub struct Sockets {
     receivers: Vec<Opened>,
     v4: Sender,
     v6: Sender,
+    /// Ports that are only held so that nobody answers for them.
+    held: Vec<OwnedFd>,
 }
 
 impl Sockets {
@@ -33,13 +36,29 @@ impl Sockets {
     /// # Errors
     /// Needs `CAP_NET_RAW`.
     pub fn open() -> io::Result<Self> {
-        let receivers = [Family::V4, Family::V6].map(|family| raw::open_receiver(family, Protocol::Gre, Pass::Echoes));
+        let each = |family| [Protocol::Gre, Protocol::Esp, Protocol::EspInUdp].map(|protocol| (family, protocol));
+        let receivers = [Family::V4, Family::V6].into_iter().flat_map(each);
+        let receivers = receivers.map(|(family, protocol)| raw::open_receiver(family, protocol, Pass::Echoes));
         let sender = |family| raw::open_sender(&Leaving { family, device: None, mark: 0 });
         Ok(Self {
-            receivers: receivers.into_iter().collect::<io::Result<_>>()?,
+            receivers: receivers.collect::<io::Result<_>>()?,
             v4: sender(Family::V4)?,
             v6: sender(Family::V6)?,
+            held: Vec::new(),
         })
+    }
+
+    /// Holds the port of those tunnels that are ESP in UDP, in the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// An endpoint is not this host's.
+    pub fn holding(mut self, tunnels: &[FarTunnel]) -> io::Result<Self> {
+        let in_udp = tunnels.iter().filter(|tunnel| matches!(tunnel.wrap, Wrap::Esp { udp: true, .. }));
+        let endpoints: BTreeSet<IpAddr> = in_udp.map(|tunnel| tunnel.outer.local()).collect();
+        for endpoint in endpoints {
+            self.held.extend(raw::hold_port(endpoint)?);
+        }
+        Ok(self)
     }
 }
 
@@ -67,6 +86,10 @@ pub async fn run(
     let mut reflector = Reflector::new(clock.now(), tunnels, mark_key, plan);
     let receivers = sockets.receivers.into_iter().map(|opened| opened.register(clock.now()));
     let mut receivers: Vec<Receiver> = receivers.collect::<io::Result<_>>()?;
+    let inlets = reflector.inlets();
+    for receiver in receivers.iter().filter(|receiver| receiver.ear(0).protocol.is_esp()) {
+        receiver.listen(&inlets)?;
+    }
     let (mut inbox, mut answers) = (Inbox::default(), Vec::new());
     let (mut waiting, mut order) = (BinaryHeap::new(), 0);
     loop {

@@ -7,7 +7,7 @@
 //! the program with "drop".
 
 use super::icmp::Kind;
-use super::{Family, gre, payload};
+use super::{Family, esp, gre, payload};
 
 /// One instruction, as the kernel takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +27,23 @@ pub struct Instruction {
 pub enum Protocol {
     /// GRE (47).
     Gre,
+    /// ESP (50).
+    Esp,
+    /// ESP in UDP (17), port 4500 (RFC 3948).
+    EspInUdp,
     /// ICMPv4 (1) or ICMPv6 (58), by the socket's family.
     Icmp,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Gre, Self::Esp, Self::EspInUdp, Self::Icmp];
+
+    /// Whether it is ESP, in UDP or not.
+    #[must_use]
+    pub const fn is_esp(self) -> bool {
+        matches!(self, Self::Esp | Self::EspInUdp)
+    }
 }
 
 /// Which echo messages may pass.
@@ -42,7 +57,8 @@ pub enum Pass {
     Echoes,
 }
 
-/// The program for a socket of this family and protocol.
+/// The program for a socket of this family and protocol. What ESP packets hold cannot be seen from
+/// outside, so nothing of theirs passes until it is known which are ours: [`inlets`].
 #[must_use]
 pub fn program(family: Family, protocol: Protocol, pass: Pass) -> Vec<Instruction> {
     let mut asm = Assembler::default();
@@ -53,6 +69,7 @@ pub fn program(family: Family, protocol: Protocol, pass: Pass) -> Vec<Instructio
     }
     match protocol {
         Protocol::Gre => inside_gre(&mut asm, pass),
+        Protocol::Esp | Protocol::EspInUdp => return nothing(),
         Protocol::Icmp => {
             if pass == Pass::Answers {
                 quoted(&mut asm, family);
@@ -61,6 +78,53 @@ pub fn program(family: Family, protocol: Protocol, pass: Pass) -> Vec<Instructio
         }
     }
     asm.finish()
+}
+
+/// How many ranges of SPIs a program tells apart at most: each costs up to two comparisons a packet.
+const RANGES: usize = 64;
+
+/// The program for a socket that receives ESP: passes packets with these SPIs (in ascending order), and
+/// where there are too many of them to be told apart, also some between.
+#[must_use]
+pub fn inlets(family: Family, protocol: Protocol, spis: &[u32]) -> Vec<Instruction> {
+    let mut asm = Assembler::default();
+    match family {
+        Family::V4 => asm.plain(LDX_MSH, 0),
+        Family::V6 => asm.plain(LDX_IMM, 0),
+    }
+    let spi_at = match protocol {
+        Protocol::Esp => 0,
+        Protocol::EspInUdp => {
+            asm.plain(LDH_IND, 2);
+            asm.require_near(JEQ, u32::from(esp::udp::PORT));
+            8
+        }
+        Protocol::Gre | Protocol::Icmp => return nothing(),
+    };
+    asm.plain(LD_IND, spi_at);
+    for (first, last) in ranges(spis, RANGES) {
+        let beyond = asm.jump_if_greater(last);
+        asm.require_near(JGE, first);
+        asm.plain(RET, u32::MAX);
+        asm.land_true(beyond);
+    }
+    asm.finish()
+}
+
+/// Ascending numbers as at most so many ranges: those with the least between them are joined.
+fn ranges(numbers: &[u32], most: usize) -> Vec<(u32, u32)> {
+    let mut gaps: Vec<u32> = numbers.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > 1).collect();
+    gaps.sort_unstable_by(|one, other| other.cmp(one));
+    // Gaps up to this are joined; equal ones are joined together, so there may be fewer ranges.
+    let joined = gaps.get(most - 1).copied().unwrap_or(1);
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if number - *last <= joined => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    ranges
 }
 
 /// With X at the GRE header: passes or drops by the echo message inside.
@@ -188,6 +252,7 @@ const TAX: u16 = 0x07;
 const TXA: u16 = 0x87;
 const JEQ: u16 = 0x15;
 const JGT: u16 = 0x25;
+const JGE: u16 = 0x35;
 const JSET: u16 = 0x45;
 const RET: u16 = 0x06;
 
@@ -212,6 +277,12 @@ impl Assembler {
     fn refuse(&mut self, code: u16, k: u32) {
         self.to_drop.push((self.code.len(), true));
         self.plain(code, k);
+    }
+
+    /// As [`Self::require`], with a "drop" of its own, which is never too far away.
+    fn require_near(&mut self, code: u16, k: u32) {
+        self.code.push(Instruction { code, jt: 1, jf: 0, k });
+        self.plain(RET, 0);
     }
 
     /// A forward jump taken if A equals `k`; [`Self::land_true`] says where to.

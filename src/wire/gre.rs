@@ -38,6 +38,12 @@ pub struct Options {
 }
 
 impl Options {
+    /// A key, and nothing else.
+    #[must_use]
+    pub const fn keyed(key: u32) -> Self {
+        Self { key: Some(key), checksum: false, sequence: false }
+    }
+
     /// The length of a header with these options, in bytes.
     #[must_use]
     pub const fn header_len(self) -> usize {

@@ -34,5 +34,5 @@ pub mod quote;
 pub mod reject;
 
 pub use ends::{Ends, Family};
-pub use probe::{Direction, Kind, Onion, Path, Reply, Stamp, Style, Template};
+pub use probe::{Direction, Encapsulation, Kind, Onion, Path, Reply, Stamp, Style, Template};
 pub use reject::Reject;

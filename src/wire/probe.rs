@@ -1,11 +1,11 @@
-//! The onion: outer IP, GRE, inner IP, ICMP echo, payload; built from a template and parsed.
+//! The onion: outer IP, GRE or ESP, inner IP, ICMP echo, payload; built from a template and parsed.
 
 use std::net::IpAddr;
 
 use pnet::packet::{icmp, icmpv6, ip::IpNextHeaderProtocol, ipv4, ipv6};
 
 use super::payload::{self, Fields, Secret};
-use super::{Ends, Family, Reject, gre, ip};
+use super::{Ends, Family, Reject, esp, gre, ip};
 
 use super::icmp as echo;
 pub use super::icmp::Kind;
@@ -28,6 +28,73 @@ pub struct Style {
     pub direction: Direction,
 }
 
+/// What is wrapped around the inner packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// An outer IP header and GRE.
+    Gre(gre::Options),
+    /// An outer IP header and ESP, sealed by an association of adit's own.
+    Esp(esp::Shape),
+    /// Nothing: the kernel's own tunnel device or policy wraps the inner packet.
+    Device,
+}
+
+impl From<gre::Options> for Encapsulation {
+    fn from(options: gre::Options) -> Self {
+        Self::Gre(options)
+    }
+}
+
+impl Encapsulation {
+    /// The name in the configuration and in every output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gre(_) => "gre",
+            Self::Esp(_) => "esp",
+            Self::Device => "device",
+        }
+    }
+
+    /// The options of GRE, where it is that.
+    #[must_use]
+    pub const fn gre(self) -> Option<gre::Options> {
+        match self {
+            Self::Gre(options) => Some(options),
+            Self::Esp(_) | Self::Device => None,
+        }
+    }
+
+    /// The protocol number in the outer header, if there is one.
+    #[must_use]
+    pub const fn protocol(self) -> Option<u8> {
+        match self {
+            Self::Gre(_) => Some(gre::PROTOCOL),
+            Self::Esp(shape) => Some(shape.protocol()),
+            Self::Device => None,
+        }
+    }
+
+    /// The length of a whole packet around an inner one of this length.
+    #[must_use]
+    pub const fn length(self, outer: Family, inner: usize) -> usize {
+        match self {
+            Self::Gre(options) => header_len(outer) + options.header_len() + inner,
+            Self::Esp(shape) => header_len(outer) + shape.length(inner),
+            Self::Device => inner,
+        }
+    }
+
+    /// Where the inner packet begins.
+    pub(crate) const fn inner_at(self, outer: Family) -> usize {
+        match self {
+            Self::Gre(options) => header_len(outer) + options.header_len(),
+            Self::Esp(shape) => header_len(outer) + shape.inner_at(),
+            Self::Device => 0,
+        }
+    }
+}
+
 /// Everything that decides a tunnel's probes, but for what changes from one to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Onion {
@@ -35,8 +102,8 @@ pub struct Onion {
     pub style: Style,
     /// Outer addresses: this side's endpoint and the far router's.
     pub outer: Ends,
-    /// The GRE header's options.
-    pub gre: gre::Options,
+    /// What is between the two headers.
+    pub encapsulation: Encapsulation,
     /// Inner addresses: those between which the answer must travel, far to local.
     pub inner: Ends,
     /// Outer TTL or hop limit; the inner one is always 64.
@@ -62,49 +129,59 @@ pub struct Stamp {
     pub ip_id: u16,
 }
 
+/// What seals one probe of an ESP tunnel.
+#[derive(Clone, Copy)]
+pub struct Seal<'a> {
+    /// The association.
+    pub outbound: &'a esp::Outbound,
+    /// Its sequence number, never used before.
+    pub sequence: u64,
+}
+
 /// A tunnel's probe, built once, patched for every sending.
 #[derive(Debug, Clone)]
 pub struct Template {
     bytes: Box<[u8]>,
     outer: Ends,
     inner: Ends,
-    gre: gre::Options,
-    gre_at: usize,
+    kind: Kind,
+    encapsulation: Encapsulation,
     inner_at: usize,
     icmp_at: usize,
+    /// Where the inner packet ends; ESP has more behind it.
+    end: usize,
 }
 
 impl Template {
     /// Builds everything that stays the same.
     #[must_use]
     pub fn new(onion: &Onion) -> Self {
-        let gre_at = header_len(onion.outer.family());
-        let inner_at = gre_at + onion.gre.header_len();
-        let icmp_at = inner_at + header_len(onion.inner.family());
-        let size = usize::from(onion.size).max(payload::LEN);
-        let mut bytes = vec![0; icmp_at + echo::HEADER + size].into_boxed_slice();
+        let Onion { outer, inner, encapsulation, .. } = *onion;
+        let inner_at = encapsulation.inner_at(outer.family());
+        let icmp_at = inner_at + header_len(inner.family());
+        let end = icmp_at + echo::HEADER + usize::from(onion.size).max(payload::LEN);
+        let mut bytes = vec![0; encapsulation.length(outer.family(), end - inner_at)].into_boxed_slice();
 
-        let (source, destination) = (onion.outer.local(), onion.outer.far());
-        let outer = IpFields { ttl: onion.ttl, dscp: onion.dscp, protocol: gre::PROTOCOL };
-        outer.emit(source, destination, &mut bytes);
-        gre::emit(onion.gre, onion.inner.family(), &mut bytes[gre_at..]);
-
-        // A request goes from here to the far router, a reply the way its answer will come.
-        let (source, destination) = match onion.style.kind {
-            Kind::Request => (onion.inner.local(), onion.inner.far()),
-            Kind::Reply => (onion.inner.far(), onion.inner.local()),
-        };
-        let protocol = match onion.inner.family() {
+        if let Some(protocol) = encapsulation.protocol() {
+            let header = IpFields { ttl: onion.ttl, dscp: onion.dscp, protocol };
+            header.emit(outer.local(), outer.far(), &mut bytes);
+        }
+        if let Encapsulation::Gre(options) = encapsulation {
+            gre::emit(options, inner.family(), &mut bytes[header_len(outer.family())..]);
+        }
+        let protocol = match inner.family() {
             Family::V4 => ip::ICMP,
             Family::V6 => ip::ICMPV6,
         };
-        let inner = IpFields { ttl: INNER_TTL, dscp: onion.dscp, protocol };
-        inner.emit(source, destination, &mut bytes[inner_at..]);
-        emit_echo(onion.style.kind, onion.inner.family(), &mut bytes[icmp_at..]);
-        Self { bytes, outer: onion.outer, inner: onion.inner, gre: onion.gre, gre_at, inner_at, icmp_at }
+        let header = IpFields { ttl: INNER_TTL, dscp: onion.dscp, protocol };
+        let kind = onion.style.kind;
+        let (source, destination) = ways(kind, inner);
+        header.emit(source, destination, &mut bytes[inner_at..end]);
+        emit_echo(kind, inner.family(), &mut bytes[icmp_at..end]);
+        Self { bytes, outer, inner, kind, encapsulation, inner_at, icmp_at, end }
     }
 
-    /// The length of the probe on the wire, outer header included.
+    /// The length of the probe as it leaves, outer header included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -119,15 +196,18 @@ impl Template {
     /// Where the probe is sent.
     #[must_use]
     pub const fn destination(&self) -> IpAddr {
-        self.outer.far()
+        match self.encapsulation {
+            Encapsulation::Gre(_) | Encapsulation::Esp(_) => self.outer.far(),
+            Encapsulation::Device => ways(self.kind, self.inner).1,
+        }
     }
 
     /// Writes one probe into the beginning of `out` and returns its length, or `None` if `out` is
-    /// too short.
-    pub fn emit(&self, stamp: &Stamp, secret: &Secret, out: &mut [u8]) -> Option<usize> {
+    /// too short, or an ESP probe has nothing to seal it: it never leaves in the clear.
+    pub fn emit(&self, stamp: &Stamp, secret: &Secret, seal: Option<Seal<'_>>, out: &mut [u8]) -> Option<usize> {
         let out = out.get_mut(..self.bytes.len())?;
         out.copy_from_slice(&self.bytes);
-        let message = &mut out[self.icmp_at..];
+        let message = &mut out[self.icmp_at..self.end];
         message[4..6].copy_from_slice(&stamp.identifier.to_be_bytes());
         let [.., high, low] = stamp.fields.sequence.to_be_bytes();
         message[6..8].copy_from_slice(&[high, low]);
@@ -136,15 +216,35 @@ impl Template {
         echo::seal(self.inner, message);
         let ip_id = stamp.ip_id.max(1);
         seal_ip(self.inner.family(), ip_id, &mut out[self.inner_at..]);
-        let [a, b, c, d] = [4, 5, 6, 7].map(|i| stamp.fields.sequence.to_be_bytes()[i]);
-        gre::patch(self.gre, u32::from_be_bytes([a, b, c, d]), &mut out[self.gre_at..]);
+        let outer_len = header_len(self.outer.family());
+        match self.encapsulation {
+            Encapsulation::Gre(options) => {
+                let [a, b, c, d] = [4, 5, 6, 7].map(|i| stamp.fields.sequence.to_be_bytes()[i]);
+                gre::patch(options, u32::from_be_bytes([a, b, c, d]), &mut out[outer_len..]);
+            }
+            Encapsulation::Esp(shape) => {
+                let Seal { outbound, sequence } = seal?;
+                let (family, length) = (self.inner.family(), self.end - self.inner_at);
+                outbound.seal(shape, self.outer, sequence, family, length, &mut out[outer_len..]);
+            }
+            Encapsulation::Device => return Some(out.len()),
+        }
         seal_ip(self.outer.family(), ip_id, out);
         Some(out.len())
     }
 }
 
+/// Source and destination of a probe: a request goes from here to the far router, a reply the way
+/// its answer will come.
+const fn ways(kind: Kind, inner: Ends) -> (IpAddr, IpAddr) {
+    match kind {
+        Kind::Request => (inner.local(), inner.far()),
+        Kind::Reply => (inner.far(), inner.local()),
+    }
+}
+
 /// The length of an IP header without options or extensions.
-const fn header_len(family: Family) -> usize {
+pub(crate) const fn header_len(family: Family) -> usize {
     match family {
         Family::V4 => ip::V4_HEADER,
         Family::V6 => ip::V6_HEADER,
@@ -269,6 +369,13 @@ pub enum Path {
         /// The key, if there was one.
         key: Option<u32>,
     },
+    /// Inside ESP, opened by an association of ours.
+    Esp {
+        /// The outer addresses, seen from here.
+        outer: Ends,
+        /// The association's SPI.
+        spi: u32,
+    },
 }
 
 /// A message from inside (or outside) a tunnel, unpacked: not yet known to be ours.
@@ -297,25 +404,70 @@ pub fn unpack(arrived: Arrived<'_>) -> Result<Unpacked<'_>, Reject> {
 /// Peels a packet whose outermost header has been read.
 pub(super) fn peel(outer: ip::Packet<'_>) -> Result<Unpacked<'_>, Reject> {
     let outer_ends = Ends::new(outer.destination, outer.source).ok_or(Reject::OuterMalformed)?;
-    let (path, packet, inner) = match (outer.protocol, outer_ends.family()) {
+    match (outer.protocol, outer_ends.family()) {
         (gre::PROTOCOL, _) => {
             let (header, inner) = gre::parse(outer.payload)?;
-            let packet = match header.inner {
-                Family::V4 => ip::parse_v4(inner, ip::Layer::Inner)?,
-                Family::V6 => ip::parse_v6(inner, ip::Layer::Inner)?,
-            };
-            (Path::Gre { outer: outer_ends, key: header.key }, packet, Some(inner))
+            inside(Path::Gre { outer: outer_ends, key: header.key }, header.inner, inner)
         }
-        (ip::ICMP, Family::V4) | (ip::ICMPV6, Family::V6) => (Path::Bare, outer, None),
-        _ => return Err(Reject::OuterProtocol),
+        (ip::ICMP, Family::V4) | (ip::ICMPV6, Family::V6) => echo_in(Path::Bare, outer, None),
+        _ => Err(Reject::OuterProtocol),
+    }
+}
+
+/// Peels the inner packet of a tunnel.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn inside(path: Path, family: Family, inner: &[u8]) -> Result<Unpacked<'_>, Reject> {
+    let packet = match family {
+        Family::V4 => ip::parse_v4(inner, ip::Layer::Inner)?,
+        Family::V6 => ip::parse_v6(inner, ip::Layer::Inner)?,
     };
-    let ends = Ends::new(packet.destination, packet.source).ok_or(Reject::InnerMalformed)?;
+    echo_in(path, packet, Some(inner))
+}
+
+fn echo_in<'a>(path: Path, packet: ip::Packet<'a>, inner: Option<&'a [u8]>) -> Result<Unpacked<'a>, Reject> {
+    let malformed = if inner.is_some() { Reject::InnerMalformed } else { Reject::OuterMalformed };
+    let ends = Ends::new(packet.destination, packet.source).ok_or(malformed)?;
     match (packet.protocol, ends.family()) {
         (ip::ICMP, Family::V4) | (ip::ICMPV6, Family::V6) => {}
         _ => return Err(Reject::InnerProtocol),
     }
     let echo = echo::parse(&packet)?;
     Ok(Unpacked { path, packet, inner, ends, echo })
+}
+
+/// An ESP packet as it arrived, still sealed.
+#[derive(Debug, Clone, Copy)]
+pub struct Sealed<'a> {
+    /// The outer addresses, seen from here.
+    pub outer: Ends,
+    /// From the ESP header on.
+    pub packet: &'a [u8],
+}
+
+/// What a packet shows before anything is opened.
+#[derive(Debug, Clone, Copy)]
+pub enum Outermost<'a> {
+    /// An echo message, bare or in GRE.
+    Plain(Unpacked<'a>),
+    /// An ESP packet, bare or in UDP (RFC 3948).
+    Sealed(Sealed<'a>),
+}
+
+/// Peels as far as can be peeled without a key.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn outermost(arrived: Arrived<'_>) -> Result<Outermost<'_>, Reject> {
+    let outer = arrived.packet()?;
+    let packet = match outer.protocol {
+        esp::PROTOCOL => outer.payload,
+        esp::udp::PROTOCOL => esp::udp::parse(outer.payload)?,
+        _ => return peel(outer).map(Outermost::Plain),
+    };
+    let outer = Ends::new(outer.destination, outer.source).ok_or(Reject::OuterMalformed)?;
+    Ok(Outermost::Sealed(Sealed { outer, packet }))
 }
 
 /// An answer whose payload proves that it is this run's own. Whether it came in time, once, and
@@ -338,7 +490,14 @@ pub struct Reply<'a> {
 /// The first thing that is wrong. Every style comes back as an echo reply, so a request with our
 /// payload (a probe seen on its way out, say) is [`Reject::IcmpType`].
 pub fn parse<'a>(arrived: Arrived<'a>, secret: &Secret) -> Result<Reply<'a>, Reject> {
-    let unpacked = unpack(arrived)?;
+    prove(unpack(arrived)?, secret)
+}
+
+/// As [`parse`], for what has been unpacked.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn prove<'a>(unpacked: Unpacked<'a>, secret: &Secret) -> Result<Reply<'a>, Reject> {
     match unpacked.echo.kind {
         Kind::Reply => {}
         Kind::Request => return Err(Reject::IcmpType),

@@ -56,7 +56,7 @@ fn nothing_written_means_the_specification() {
     assert_eq!(tunnel.onion.style.direction, Direction::Bidirectional);
     assert_eq!(tunnel.onion.outer, ends("198.51.100.1", "203.0.113.10"));
     assert_eq!(tunnel.onion.inner, ends("10.100.0.8", "10.100.0.9"));
-    assert_eq!(tunnel.onion.gre, gre::Options::default());
+    assert_eq!(tunnel.onion.encapsulation, gre::Options::default().into());
     assert_eq!((tunnel.onion.ttl, tunnel.onion.dscp, tunnel.onion.size, tunnel.mark), (64, 48, 72, 0));
     assert_eq!((&tunnel.netns, &tunnel.underlay_device), (&None, &None));
     let check = &tunnel.check;
@@ -74,7 +74,7 @@ fn the_specification_example_as_far_as_it_is_supported() {
     assert_eq!(config.daemon.record.as_deref(), Some(Path::new("/var/lib/adit/record.jsonl")));
     let [tunnel] = &config.tunnels[..] else { panic!("one tunnel") };
     assert_eq!(tunnel.onion.inner, ends("10.100.0.8", "192.0.2.1"));
-    assert_eq!(tunnel.onion.gre.key, Some(4711));
+    assert_eq!(tunnel.onion.encapsulation, gre::Options::keyed(4711).into());
     let netns = tunnel.netns.as_ref().unwrap();
     assert_eq!((netns.path(), netns.to_string().as_str()), (Path::new("/run/netns/blue"), "blue"));
     assert_eq!(tunnel.underlay_device.as_deref(), Some("eth0"));
@@ -140,8 +140,14 @@ fn numbers_are_exact() {
     assert_eq!((tunnels["fast"].onion.ttl, tunnels["fast"].onion.dscp, tunnels["fast"].mark), (255, 63, u32::MAX));
     assert_eq!((tunnels["by-cadence"].onion.dscp, tunnels["many"].onion.dscp), (34, 0));
     let keys = fixtures.tunnels("gre-keys.toml");
-    assert_eq!(keys["most"].onion.gre, gre::Options { key: Some(u32::MAX), sequence: true, checksum: true });
-    assert_eq!((keys["none"].onion.gre.key, keys["zero"].onion.gre.key), (None, Some(0)));
+    assert_eq!(
+        keys["most"].onion.encapsulation,
+        adit::wire::Encapsulation::Gre(gre::Options { key: Some(u32::MAX), sequence: true, checksum: true })
+    );
+    assert_eq!(
+        (keys["none"].onion.encapsulation, keys["zero"].onion.encapsulation),
+        (gre::Options::default().into(), gre::Options::keyed(0).into())
+    );
     assert_eq!(keys["process"].netns.as_ref().unwrap().to_string(), "/proc/4711/ns/net");
 }
 

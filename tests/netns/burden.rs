@@ -33,7 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
 fn two() -> [Tunnel; 2] {
     let (mut inside, mut bare) = (tunnel("inside", REQUEST), tunnel("bare", REQUEST_BARE));
     (inside.check, bare.check) = (patient(), patient());
-    bare.onion.gre.key = Some(1);
+    bare.onion.encapsulation = adit::wire::gre::Options::keyed(1).into();
     [inside, bare]
 }
 

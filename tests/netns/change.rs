@@ -68,7 +68,7 @@ fn the_cable_is_pulled_and_plugged() {
 
 fn bare() -> Tunnel {
     let mut bare = tunnel("bare", REQUEST_BARE);
-    bare.onion.gre.key = Some(1);
+    bare.onion.encapsulation = adit::wire::gre::Options::keyed(1).into();
     bare
 }
 
@@ -90,9 +90,9 @@ fn without_a_route_it_is_down() {
 
 fn a_probe_longer_than_the_link_carries() {
     let mut long = tunnel("long", REQUEST);
-    (long.onion.size, long.onion.gre.key) = (1_000, Some(1));
+    (long.onion.size, long.onion.encapsulation) = (1_000, adit::wire::gre::Options::keyed(1).into());
     let mut long6 = tunnel_of("long6", REQUEST, [NEAR[1], FAR[1]], 0);
-    (long6.onion.size, long6.onion.gre.key) = (1_300, Some(1));
+    (long6.onion.size, long6.onion.encapsulation) = (1_300, adit::wire::gre::Options::keyed(1).into());
     let tunnels = [long6, long, tunnel("usual", REQUEST)];
     let scene = Scene::healthy(&tunnels);
     // The least that IPv6 allows: too little for the one probe, enough for the others.

@@ -158,12 +158,12 @@ fn a_true_answer_outside_the_tunnel() {
     // Inside addresses that this host would take bare packets for.
     links::configure(Some(&pair.near), "lo", &["10.100.0.8/32".parse().unwrap()]).unwrap();
     let mut request = tunnel("request", REQUEST);
-    request.onion.gre.key = Some(1);
+    request.onion.encapsulation = adit::wire::gre::Options::keyed(1).into();
     let mut reply = tunnel("reply", REPLY);
-    reply.onion.gre.key = Some(2);
+    reply.onion.encapsulation = adit::wire::gre::Options::keyed(2).into();
     // For this one's sake there is a socket that hears bare answers.
     let mut bare = tunnel("bare", REQUEST_BARE);
-    (bare.onion.gre.key, bare.check) = (Some(3), patient());
+    (bare.onion.encapsulation, bare.check) = (adit::wire::gre::Options::keyed(3).into(), patient());
     let _far = FarEnd::start(&pair, std::slice::from_ref(&bare));
     let _hairpin = Puppet::start(&pair.far, |probe| {
         let answered = Packet::answer(probe).bare();

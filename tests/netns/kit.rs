@@ -166,8 +166,16 @@ pub(crate) fn tunnel_of(name: &str, style: Style, outer: [&str; 2], inner: usize
         Family::V4 => 0,
         Family::V6 => 1,
     };
-    let onion = Onion { style, outer, gre: gre::Options::default(), inner: ends(inner), ttl: 64, dscp: 48, size: 72 };
-    Tunnel { name: name.to_owned(), onion, check: hasty(), namespace: 0, egress }
+    let onion = Onion {
+        style,
+        outer,
+        encapsulation: gre::Options::default().into(),
+        inner: ends(inner),
+        ttl: 64,
+        dscp: 48,
+        size: 72,
+    };
+    Tunnel { name: name.to_owned(), onion, check: hasty(), namespace: 0, egress, terms: None, interface: 0 }
 }
 
 /// The same tunnel as the far router has it: there, a bare answer is one to an address that is not
@@ -181,17 +189,24 @@ pub(crate) fn seen_from_afar(tunnel: &Tunnel) -> FarTunnel {
             Ends::new(onion.inner.far(), inside).unwrap()
         }
     };
-    FarTunnel { name: tunnel.name.clone(), outer: onion.outer.reversed(), inner, gre: onion.gre }
+    FarTunnel {
+        name: tunnel.name.clone(),
+        outer: onion.outer.reversed(),
+        inner,
+        wrap: adit::reflect::Wrap::Gre(onion.encapsulation.gre().unwrap()),
+    }
 }
 
 /// A plan for tunnels in the namespace of the prober.
 pub(crate) fn plan(tunnels: Vec<Tunnel>) -> Plan {
-    let leaving = |family| (0, Leaving { family, device: None, mark: 0 });
+    let leaving = |family| (0, adit::daemon::plan::Exit::Raw(Leaving { family, device: None, mark: 0 }));
     Plan {
         tunnels,
         routes: Vec::new(),
         namespaces: vec![None],
         egresses: vec![leaving(Family::V4), leaving(Family::V6)],
+        material: std::collections::BTreeMap::new(),
+        state_dir: None,
         access: None,
         record: None,
     }

@@ -31,7 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
 fn three() -> [Tunnel; 3] {
     let mut tunnels = [tunnel("request", REQUEST), tunnel("reply", REPLY), tunnel("bare", REQUEST_BARE)];
     for (key, tunnel) in (1..).zip(&mut tunnels) {
-        tunnel.onion.gre.key = Some(key);
+        tunnel.onion.encapsulation = adit::wire::gre::Options::keyed(key).into();
     }
     tunnels
 }

@@ -149,9 +149,9 @@ fn marked(name: &str) -> Tunnel {
 
 fn the_mark_makes_an_answer_authenticated() {
     let (with, mut without) = (marked("with"), tunnel("without", REPLY));
-    without.onion.gre.key = Some(1);
+    without.onion.encapsulation = adit::wire::gre::Options::keyed(1).into();
     let pair = Pair::new();
-    let far = [&with, &without].map(seen_from_afar).to_vec();
+    let far = [&with, &without].map(seen_from_afar).into();
     let _far = FarEnd::with(&pair.far, far, with.check.mark_key.clone());
     let prober = Prober::start(&pair, &[with, without]);
     prober.await_state("with", State::Healthy);
@@ -223,7 +223,7 @@ fn traffic_moves_away_and_back() {
 
 fn a_disabled_tunnel_is_left_alone() {
     let mut disabled = tunnel("disabled", REQUEST);
-    (disabled.check.enabled, disabled.onion.gre.key) = (false, Some(1));
+    (disabled.check.enabled, disabled.onion.encapsulation) = (false, adit::wire::gre::Options::keyed(1).into());
     let scene = Scene::new(&[disabled, tunnel("t", REQUEST)]);
     scene.prober.await_state("t", State::Healthy);
     scene.prober.await_samples("t", 10);

@@ -36,7 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
             for (outer, outer_family) in FAMILIES.iter().enumerate() {
                 let title = format!("gre::{title}_{:?}_{:?}_over_{outer_family}", style.kind, style.direction);
                 let mut tunnel = tunnel_of(NAME, style, [NEAR[outer], FAR[outer]], 0);
-                tunnel.onion.gre = gre;
+                tunnel.onion.encapsulation = gre.into();
                 cases.push(case(title.to_lowercase(), || is_healthy_until_it_is_cut(tunnel)));
             }
         }
@@ -69,10 +69,10 @@ fn late(prober: &Prober) -> u64 {
 fn another_key_at_the_far_end_is_never_healthy() {
     for theirs in [Some(4_712), None] {
         let mut ours = tunnel(NAME, REQUEST);
-        ours.onion.gre.key = Some(4_711);
+        ours.onion.encapsulation = gre::Options::keyed(4_711).into();
         let pair = Pair::new();
         let mut far = seen_from_afar(&ours);
-        far.gre.key = theirs;
+        far.wrap = adit::reflect::Wrap::Gre(gre::Options { key: theirs, ..gre::Options::default() });
         let _far = FarEnd::with(&pair.far, vec![far], None);
         let prober = Prober::start(&pair, &[ours]);
         prober.await_state(NAME, State::Down);
@@ -85,7 +85,7 @@ fn another_key_at_the_far_end_is_never_healthy() {
 /// The far router answers through another tunnel between the same endpoints.
 fn an_answer_with_another_key_is_refused() {
     let mut ours = tunnel(NAME, REQUEST);
-    ours.onion.gre.key = Some(4_711);
+    ours.onion.encapsulation = gre::Options::keyed(4_711).into();
     let pair = Pair::new();
     let back = crate::by_hand::Puppet::start(&pair.far, |probe| {
         let mut answer = crate::by_hand::Packet::answer(probe);

@@ -132,7 +132,11 @@ impl Fixture {
         Onion {
             style: Style { kind: self.kind(), direction: self.direction() },
             outer: self.outer(),
-            gre: gre::Options { key: self.key, checksum: self.checksum, sequence: self.gre_sequence.is_some() },
+            encapsulation: adit::wire::Encapsulation::Gre(gre::Options {
+                key: self.key,
+                checksum: self.checksum,
+                sequence: self.gre_sequence.is_some(),
+            }),
             inner: self.inner(),
             ttl: 64,
             dscp: CS6,

@@ -158,21 +158,22 @@ pub(crate) fn seal(inner: &mut [u8]) {
 
 /// Wraps a packet the way the far end of this tunnel does.
 pub(crate) fn encapsulate(inner: &[u8], via: &Onion) -> Vec<u8> {
+    let options = via.encapsulation.gre().expect("a GRE tunnel");
     let mut words = Vec::new();
-    words.extend(via.gre.checksum.then_some(0));
-    words.extend(via.gre.key);
+    words.extend(options.checksum.then_some(0));
+    words.extend(options.key);
     // The far side counts its packets on its own; it proves nothing.
-    words.extend(via.gre.sequence.then_some(77));
+    words.extend(options.sequence.then_some(77));
     let mut gre = vec![0; 4];
     gre.extend(words.iter().flat_map(|word| word.to_be_bytes()));
     gre.extend(inner);
     if let Some(mut header) = MutableGrePacket::new(&mut gre) {
-        header.set_checksum_present(u8::from(via.gre.checksum));
-        header.set_key_present(u8::from(via.gre.key.is_some()));
-        header.set_sequence_present(u8::from(via.gre.sequence));
+        header.set_checksum_present(u8::from(options.checksum));
+        header.set_key_present(u8::from(options.key.is_some()));
+        header.set_sequence_present(u8::from(options.sequence));
         header.set_protocol_type(if inner[0] >> 4 == 4 { 0x0800 } else { 0x86DD });
     }
-    if via.gre.checksum {
+    if options.checksum {
         let sum = util::checksum(&gre, 2);
         gre[4..6].copy_from_slice(&sum.to_be_bytes());
     }

@@ -44,7 +44,7 @@ pub(crate) fn tunnel(index: u32) -> Tunnel {
         onion: Onion {
             style: Style { kind: ProbeKind::Request, direction: Direction::Bidirectional },
             outer: Ends::new(v4([192, 0, 2, 1], 0), v4([100, 64, 0, 1], index)).unwrap(),
-            gre: gre::Options::default(),
+            encapsulation: gre::Options::default().into(),
             inner: Ends::new(v4([10, 100, 0, 0], 2 * index), v4([10, 100, 0, 1], 2 * index)).unwrap(),
             ttl: 64,
             dscp: 48,
@@ -61,6 +61,8 @@ pub(crate) fn tunnel(index: u32) -> Tunnel {
         },
         namespace: 0,
         egress: 0,
+        terms: None,
+        interface: 0,
     }
 }
 
@@ -114,7 +116,7 @@ impl Sim {
 
     /// With every sample told as an event, if `record`.
     pub(crate) fn recording(tunnels: Vec<Tunnel>, routes: Vec<Route>, seed: u64, record: bool) -> Self {
-        let setup = Setup { tunnels: tunnels.clone(), routes, secret: secret(), record };
+        let setup = Setup { tunnels: tunnels.clone(), routes, secret: secret(), record, associations: BTreeMap::new() };
         Self {
             engine: Engine::new(Time::ZERO, WallTime(0), setup),
             now: Time::ZERO,
@@ -210,7 +212,7 @@ impl Sim {
                 let ear = self.tunnels[packet.tunnel as usize].ear();
                 self.engine.handle_overflow(now, ear, 1);
             } else {
-                self.engine.handle_datagram(now, at, packet.namespace, arrived(&packet.bytes));
+                self.engine.handle_datagram(now, at, packet.namespace, 0, arrived(&packet.bytes));
             }
         }
         self.engine.handle_timeout(now);

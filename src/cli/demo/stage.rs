@@ -1,5 +1,6 @@
 //! The stage: two namespaces, a cable between them, a far end in one and the prober in the other.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -9,24 +10,30 @@ use std::time::Duration;
 use ipnet::IpNet;
 use nix::sched::{CloneFlags, unshare};
 use tokio::sync::mpsc;
+use zeroize::Zeroizing;
 
-use crate::daemon::plan::Plan;
+use crate::daemon::begun;
+use crate::daemon::plan::{Exit, Plan};
 use crate::engine::health::Rules;
-use crate::engine::settings::{Check, ReturnPath, Timeout};
-use crate::engine::{Route, Tunnel};
+use crate::engine::settings::{Check, ReturnPath, Source, Terms, Timeout};
+use crate::engine::{Material, Pair, Route, Tunnel};
 use crate::io::raw::Leaving;
 use crate::io::{links, netns};
-use crate::reflect::FarTunnel;
 use crate::reflect::plan::Fault;
 use crate::reflect::run::{Sockets, run as reflect};
-use crate::wire::{Direction, Ends, Family, Kind, Onion, Style, gre, payload};
+use crate::reflect::{FarTunnel, Wrap};
+use crate::wire::esp::{Algorithm, Keys, Shape};
+use crate::wire::{Direction, Encapsulation, Ends, Family, Kind, Onion, Style, gre, payload};
 
 /// The tunnel that is broken.
 pub(super) const FIRST: &str = "amsterdam";
 /// The tunnel that takes over.
 pub(super) const BACKUP: &str = "frankfurt";
 /// All of them.
-pub(super) const NAMES: [&str; 3] = [FIRST, BACKUP, "paris"];
+pub(super) const NAMES: [&str; 4] = [FIRST, BACKUP, "paris", "london"];
+/// The index of the ESP tunnel, and how its probes are sealed.
+const ESP: u32 = 3;
+const ALGORITHM: Algorithm = Algorithm::Aes256Gcm;
 /// What traffic is steered for.
 const PREFIX: &str = "10.20.0.0/16";
 /// Time from one probe to the next.
@@ -45,6 +52,8 @@ pub(super) struct FarEnd {
 pub(super) struct Stage {
     far: File,
     window: Duration,
+    /// Of the ESP tunnel: fresh at each start, and nowhere else.
+    material: Material,
 }
 
 impl Stage {
@@ -57,21 +66,21 @@ impl Stage {
         let far = netns::make()?;
         links::connect("adit0", "far0", &far)?;
         links::configure(None, "adit0", &networks(&["192.0.2.1/24", "2001:db8::1/64"]))?;
-        links::configure(Some(&far), "far0", &networks(&["192.0.2.11/24", "192.0.2.12/24", "2001:db8::13/64"]))?;
-        Ok(Self { far, window })
+        links::configure(
+            Some(&far),
+            "far0",
+            &networks(&["192.0.2.11/24", "192.0.2.12/24", "2001:db8::13/64", "192.0.2.14/24"]),
+        )?;
+        Ok(Self { far, window, material: material()? })
     }
 
     /// Starts the far end on a thread of its own. It ends when the fault channel is closed.
     pub(super) fn start_far_end(&self) -> io::Result<FarEnd> {
         let sockets = netns::within(Some(&self.far), Sockets::open)?;
         let (plan, faults) = mpsc::channel(1);
-        let tunnels = self.tunnels().into_iter().map(|tunnel| FarTunnel {
-            name: tunnel.name,
-            outer: tunnel.onion.outer.reversed(),
-            inner: tunnel.onion.inner.reversed(),
-            gre: tunnel.onion.gre,
-        });
-        let tunnels = tunnels.collect();
+        let pair = begun(&self.material.reversed())?;
+        let mut pair = Some(Box::new(pair));
+        let tunnels: Vec<FarTunnel> = self.tunnels().iter().filter_map(|tunnel| far(tunnel, &mut pair)).collect();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(reflect(sockets, tunnels, None, Vec::new(), faults))
@@ -89,19 +98,22 @@ impl Stage {
             device: None,
             via: None,
         };
-        let leaving = |family| (0, Leaving { family, device: None, mark: 0 });
+        let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0 }));
         Plan {
             tunnels: self.tunnels(),
             routes: vec![route(0, 100), route(1, 200)],
             namespaces: vec![None],
             egresses: vec![leaving(Family::V4), leaving(Family::V6)],
+            material: BTreeMap::from([(ESP, self.material.clone())]),
+            state_dir: None,
             access: None,
             record: None,
         }
     }
 
     fn tunnels(&self) -> Vec<Tunnel> {
-        let [first, backup, third] = NAMES;
+        let [first, backup, third, fourth] = NAMES;
+        let gre = |key| Encapsulation::Gre(gre::Options { key, checksum: false, sequence: false });
         let both = |kind| Style { kind, direction: Direction::Bidirectional };
         let one_way = Style { kind: Kind::Reply, direction: Direction::Unidirectional };
         vec![
@@ -110,27 +122,41 @@ impl Stage {
                 both(Kind::Request),
                 ["192.0.2.1", "192.0.2.11"],
                 ["10.100.0.8", "10.100.0.9"],
-                Some(4711),
+                gre(Some(4711)),
             ),
-            self.tunnel(backup, one_way, ["192.0.2.1", "192.0.2.12"], ["192.0.2.1", "192.0.2.12"], None),
+            self.tunnel(backup, one_way, ["192.0.2.1", "192.0.2.12"], ["192.0.2.1", "192.0.2.12"], gre(None)),
             self.tunnel(
                 third,
                 both(Kind::Reply),
                 ["2001:db8::1", "2001:db8::13"],
                 ["fd00:100::8", "fd00:100::9"],
-                None,
+                gre(None),
+            ),
+            self.tunnel(
+                fourth,
+                both(Kind::Request),
+                ["192.0.2.1", "192.0.2.14"],
+                ["10.100.0.10", "10.100.0.11"],
+                Encapsulation::Esp(Shape::new(ALGORITHM, false)),
             ),
         ]
     }
 
-    fn tunnel(&self, name: &str, style: Style, outer: [&str; 2], inner: [&str; 2], key: Option<u32>) -> Tunnel {
+    fn tunnel(
+        &self,
+        name: &str,
+        style: Style,
+        outer: [&str; 2],
+        inner: [&str; 2],
+        encapsulation: Encapsulation,
+    ) -> Tunnel {
         let outer = ends(outer);
         Tunnel {
             name: name.to_owned(),
             onion: Onion {
                 style,
                 outer,
-                gre: gre::Options { key, checksum: false, sequence: false },
+                encapsulation,
                 inner: ends(inner),
                 ttl: 64,
                 dscp: 48,
@@ -155,8 +181,34 @@ impl Stage {
                 Family::V4 => 0,
                 Family::V6 => 1,
             },
+            terms: match encapsulation {
+                Encapsulation::Esp(_) => Some(Terms { source: Source::Installed, esn: true, replay_window: 64 }),
+                Encapsulation::Gre(_) | Encapsulation::Device => None,
+            },
+            interface: 0,
         }
     }
+}
+
+/// A tunnel from the far end's side; the one ESP tunnel takes the pair.
+fn far(tunnel: &Tunnel, pair: &mut Option<Box<Pair>>) -> Option<FarTunnel> {
+    let wrap = match tunnel.onion.encapsulation {
+        Encapsulation::Gre(options) => Wrap::Gre(options),
+        Encapsulation::Esp(shape) => Wrap::Esp { pair: pair.take()?, udp: shape.udp() },
+        Encapsulation::Device => return None,
+    };
+    let (outer, inner) = (tunnel.onion.outer.reversed(), tunnel.onion.inner.reversed());
+    Some(FarTunnel { name: tunnel.name.clone(), outer, inner, wrap })
+}
+
+/// Fresh random keys.
+fn material() -> io::Result<Material> {
+    let key = || {
+        let mut bytes = Zeroizing::new(vec![0; ALGORITHM.key_len()]);
+        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        Keys::new(ALGORITHM, bytes).ok_or_else(|| io::Error::other("a key of a wrong length"))
+    };
+    Ok(Material { spi_out: 0x1001, spi_in: 0x2001, key_out: key()?, key_in: key()?, esn: true, replay_window: 64 })
 }
 
 #[expect(clippy::expect_used, reason = "constants of this file, used at every start of the demo")]

@@ -1,0 +1,238 @@
+//! The security associations of one ESP tunnel: which one seals, which ones open, and why there may
+//! be none to use.
+//!
+//! A tunnel without usable keys is unknown, with the reason, and never down: that it cannot be probed
+//! says nothing about what it carries.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Time;
+use super::numbers::Numbers;
+use crate::wire::esp::{Fingerprint, Inbound, IvSeed, Keys, Outbound};
+use crate::wire::probe::Seal;
+
+/// How long the old inbound association is accepted after a new pair was installed, unless said
+/// otherwise: the far router may send by it until it has the new pair too.
+pub const GRACE: Duration = Duration::from_secs(30);
+
+/// A pair of associations, ready for use.
+pub struct Pair {
+    /// Seals probes.
+    pub outbound: Outbound,
+    /// Opens answers.
+    pub inbound: Inbound,
+    /// Sequence numbers that nobody has used.
+    pub numbers: Numbers,
+    /// Names the outbound key.
+    pub outbound_key: Fingerprint,
+    /// Names the inbound key.
+    pub inbound_key: Fingerprint,
+}
+
+/// What a pair of associations is made of.
+#[derive(Clone)]
+pub struct Material {
+    /// The SPI of probes.
+    pub spi_out: u32,
+    /// The SPI of answers.
+    pub spi_in: u32,
+    /// Seals probes.
+    pub key_out: Keys,
+    /// Opens answers.
+    pub key_in: Keys,
+    /// Whether sequence numbers have 64 bits (RFC 4304).
+    pub esn: bool,
+    /// Size of the replay window; 0 is none.
+    pub replay_window: u32,
+}
+
+impl Material {
+    /// The same pair from the far router's side.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        Self {
+            spi_out: self.spi_in,
+            spi_in: self.spi_out,
+            key_out: self.key_in.clone(),
+            key_in: self.key_out.clone(),
+            ..*self
+        }
+    }
+
+    /// The highest sequence number that there is.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        if self.esn { u64::MAX } else { u32::MAX.into() }
+    }
+
+    /// Names the outbound key.
+    #[must_use]
+    pub fn outbound_key(&self) -> Fingerprint {
+        self.key_out.fingerprint(self.spi_out)
+    }
+
+    /// The pair, with a random seed for its IVs.
+    #[must_use]
+    pub fn pair(&self, seed: &IvSeed, numbers: Numbers) -> Pair {
+        let Self { spi_out, spi_in, key_out, key_in, esn, replay_window } = self;
+        Pair {
+            outbound: Outbound::new(*spi_out, *esn, key_out, seed),
+            inbound: Inbound::new(*spi_in, *esn, *replay_window, key_in),
+            numbers,
+            outbound_key: self.outbound_key(),
+            inbound_key: key_in.fingerprint(*spi_in),
+        }
+    }
+}
+
+/// What an ESP tunnel starts with.
+pub struct Start {
+    /// Keys from the configuration; those that are installed come later.
+    pub pair: Option<Pair>,
+    /// Why nobody knows which sequence numbers of the pair have been used.
+    pub lost: Option<String>,
+}
+
+/// Why an ESP tunnel cannot be probed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Keys are handed over at run time, and none have been.
+    NotInstalled,
+    /// Nobody knows which sequence numbers have been used.
+    StateLost(String),
+    /// The kernel has an association with the same SPI for the same address: sending on it would use
+    /// the kernel's sequence numbers and nonces a second time.
+    Conflict(u32),
+    /// Every sequence number has been used.
+    Exhausted,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInstalled => {
+                f.write_str("no-keys: no security associations have been installed; run `adit sa install`")
+            }
+            Self::StateLost(why) => write!(f, "sequence-state-lost: {why}"),
+            Self::Conflict(spi) => write!(
+                f,
+                "spi-conflict: the kernel has an association with SPI {spi:#x} for the same address; give this tunnel a \
+                 pair of its own, or use encapsulation = \"device\" for the kernel's"
+            ),
+            Self::Exhausted => f.write_str(
+                "sequence-exhausted: every sequence number of the association has been used; give it new keys and SPIs",
+            ),
+        }
+    }
+}
+
+/// The associations of one tunnel.
+pub(super) struct Associations {
+    current: Option<Pair>,
+    /// Old inbound associations, and until when they are accepted.
+    retiring: Vec<(Inbound, Time)>,
+    /// Why nobody knows which sequence numbers have been used.
+    lost: Option<String>,
+    conflict: Option<u32>,
+}
+
+impl Associations {
+    pub(super) fn new(Start { pair, lost }: Start) -> Self {
+        Self { current: pair, retiring: Vec::new(), lost, conflict: None }
+    }
+
+    /// Why the tunnel cannot be probed now.
+    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+        let Some(pair) = &self.current else { return Some(Obstacle::NotInstalled) };
+        if let Some(spi) = self.conflict {
+            return Some(Obstacle::Conflict(spi));
+        }
+        if let Some(why) = &self.lost {
+            return Some(Obstacle::StateLost(why.clone()));
+        }
+        pair.numbers.exhausted().then_some(Obstacle::Exhausted)
+    }
+
+    /// Puts a new pair in use; the old inbound association is accepted until `until`.
+    pub(super) fn install(&mut self, pair: Pair, until: Time) {
+        self.lost = None;
+        if let Some(old) = self.current.replace(pair) {
+            self.retiring.push((old.inbound, until));
+        }
+    }
+
+    /// Lets go of what has been accepted long enough, and says whether there was any.
+    pub(super) fn retire(&mut self, now: Time) -> bool {
+        let before = self.retiring.len();
+        self.retiring.retain(|(_, until)| *until > now);
+        before != self.retiring.len()
+    }
+
+    /// When the next old association is let go of.
+    pub(super) fn retires(&self) -> Option<Time> {
+        self.retiring.iter().map(|(_, until)| *until).min()
+    }
+
+    /// Nobody knows any more which numbers have been used.
+    pub(super) fn lose(&mut self, why: String) {
+        self.lost = Some(why);
+    }
+
+    /// Begins the pair's numbers anew.
+    pub(super) fn begin(&mut self, numbers: Numbers) {
+        if let Some(pair) = &mut self.current {
+            pair.numbers = numbers;
+            self.lost = None;
+        }
+    }
+
+    pub(super) fn set_conflict(&mut self, conflict: Option<u32>) {
+        self.conflict = conflict;
+    }
+
+    /// A sequence number for one probe; `None` until more have been reserved.
+    pub(super) fn take(&mut self) -> Option<u64> {
+        self.current.as_mut()?.numbers.take()
+    }
+
+    /// Whether nine tenths of the numbers have just been used up.
+    pub(super) fn became_scarce(&mut self) -> bool {
+        self.current.as_mut().is_some_and(|pair| pair.numbers.became_scarce())
+    }
+
+    /// What seals the probe that a number was taken for.
+    pub(super) fn seal(&self, sequence: u64) -> Option<Seal<'_>> {
+        Some(Seal { outbound: &self.current.as_ref()?.outbound, sequence })
+    }
+
+    /// The association that opens packets with this SPI.
+    pub(super) fn opener(&mut self, spi: u32) -> Option<&mut Inbound> {
+        let current = self.current.iter_mut().map(|pair| &mut pair.inbound);
+        current.chain(self.retiring.iter_mut().map(|(inbound, _)| inbound)).find(|inbound| inbound.spi() == spi)
+    }
+
+    /// Whether packets with this SPI are this tunnel's.
+    pub(super) fn receives(&self, spi: u32) -> bool {
+        self.inbound_spis().any(|own| own == spi)
+    }
+
+    /// Every SPI that answers may bear.
+    pub(super) fn inbound_spis(&self) -> impl Iterator<Item = u32> {
+        let current = self.current.iter().map(|pair| pair.inbound.spi());
+        current.chain(self.retiring.iter().map(|(inbound, _)| inbound.spi()))
+    }
+
+    pub(super) const fn current(&self) -> Option<&Pair> {
+        self.current.as_ref()
+    }
+
+    pub(super) const fn current_mut(&mut self) -> Option<&mut Pair> {
+        self.current.as_mut()
+    }
+
+    /// How many old inbound associations are still accepted.
+    pub(super) fn retiring(&self) -> usize {
+        self.retiring.len()
+    }
+}

@@ -1,0 +1,305 @@
+//! What ESP tunnels need beyond the others: pairs of associations that come and go, packets that must
+//! be opened first, sequence numbers that must be reserved, and a way to be unknown with a reason.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::associations::{Associations, Obstacle, Pair, Start};
+use super::event::Kind;
+use super::health::Health;
+use super::inflight::Standing;
+use super::numbers::Numbers;
+use super::prober::Burst;
+use super::{Engine, Namespace, Prober, State, Time};
+use crate::wire::esp::{Fingerprint, Shape, peek};
+use crate::wire::payload::Fields;
+use crate::wire::probe::{self, Encapsulation, Sealed};
+use crate::wire::{Ends, Path, Reject};
+
+/// Sequence numbers that want to be reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserve {
+    /// Whose: the outbound key.
+    pub key: Fingerprint,
+    /// All numbers below this one.
+    pub mark: u64,
+}
+
+/// Why a pair of associations was not put to use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The tunnel has another encapsulation.
+    NotEsp,
+    /// Another tunnel between the same endpoints, or this one's pair in use, has this SPI.
+    SpiTaken(u32),
+    /// The kernel has an association with this SPI for the same address.
+    Conflict(u32),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotEsp => f.write_str("the tunnel is not encapsulated in ESP by adit"),
+            Self::SpiTaken(spi) => write!(f, "SPI {spi:#x} is in use already; choose another one"),
+            Self::Conflict(spi) => write!(f, "{}", Obstacle::Conflict(*spi)),
+        }
+    }
+}
+
+/// What tells the associations apart that packets come by.
+pub(super) type Inlet = (Namespace, Ends, u32);
+
+impl Engine {
+    /// Takes note of the associations that the tunnels start with.
+    pub(super) fn set_out(&mut self, now: Time, tunnel: u32, start: Start) {
+        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
+        let associations = Associations::new(start);
+        if let Some(pair) = associations.current() {
+            self.keys.insert(pair.outbound_key, tunnel);
+            prober.adopt(pair);
+        }
+        prober.associations = Some(Box::new(associations));
+        self.enlist(tunnel);
+        self.reserve(tunnel);
+        self.review(now, tunnel);
+    }
+
+    /// Whether [`Self::install`] would take a pair with these SPIs.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_install(&self, tunnel: u32, spi_out: u32, spi_in: u32) -> Result<(), Refusal> {
+        let prober = self.probers.get(tunnel as usize).ok_or(Refusal::NotEsp)?;
+        let associations = prober.associations.as_ref().ok_or(Refusal::NotEsp)?;
+        let outer = prober.settings.onion.outer;
+        let namespace = prober.settings.namespace;
+        if self.inlets.contains_key(&(namespace, outer, spi_in)) {
+            return Err(Refusal::SpiTaken(spi_in));
+        }
+        let used = |other: &Prober| {
+            let same = other.settings.namespace == namespace && other.settings.onion.outer.far() == outer.far();
+            let pair = other.associations.as_ref().filter(|_| same).and_then(|associations| associations.current());
+            pair.is_some_and(|pair| pair.outbound.spi() == spi_out)
+        };
+        if associations.current().is_some_and(|pair| pair.outbound.spi() == spi_out) || self.probers.iter().any(used) {
+            return Err(Refusal::SpiTaken(spi_out));
+        }
+        let foreign = self.kernel.get(&namespace);
+        match clash(outer, [spi_out, spi_in], foreign) {
+            Some(spi) => Err(Refusal::Conflict(spi)),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a fresh pair of associations to use, at once; what the old one receives is accepted for
+    /// `grace` longer.
+    ///
+    /// # Errors
+    /// As [`Self::may_install`]; then nothing has changed.
+    pub fn install(&mut self, now: Time, tunnel: u32, pair: Pair, grace: Duration) -> Result<(), Refusal> {
+        self.may_install(tunnel, pair.outbound.spi(), pair.inbound.spi())?;
+        let (spi_out, spi_in) = (pair.outbound.spi(), pair.inbound.spi());
+        let prober = &mut self.probers[tunnel as usize];
+        prober.adopt(&pair);
+        let key = pair.outbound_key;
+        let Some(associations) = &mut prober.associations else { return Err(Refusal::NotEsp) };
+        let before = associations.current().map(|pair| pair.outbound_key);
+        associations.install(pair, now + grace);
+        let name = prober.settings.name.clone();
+        before.iter().for_each(|key| drop(self.keys.remove(key)));
+        self.keys.insert(key, tunnel);
+        self.enlist(tunnel);
+        self.tell(now, Kind::Association { tunnel: name, spi_out, spi_in });
+        self.reserve(tunnel);
+        self.review(now, tunnel);
+        Ok(())
+    }
+
+    /// Numbers have been reserved, durably.
+    pub fn handle_reserved(&mut self, key: Fingerprint, mark: u64) {
+        if let Some(pair) = self.pair_of(key) {
+            pair.numbers.grant(mark);
+        }
+    }
+
+    /// Numbers could not be reserved: those that were before can still be used.
+    pub fn handle_unreserved(&mut self, now: Time, key: Fingerprint, reason: &str) {
+        let Some(&tunnel) = self.keys.get(&key) else { return };
+        if let Some(pair) = self.pair_of(key) {
+            pair.numbers.retry();
+        }
+        let name = self.name(tunnel).to_owned();
+        self.fault(now, Some(name), "sequence-state", reason);
+    }
+
+    /// The record of used numbers turned out not to be what it was: nothing may be sent any more.
+    pub fn handle_state_lost(&mut self, now: Time, key: Fingerprint, why: &str) {
+        let Some(&tunnel) = self.keys.get(&key) else { return };
+        if let Some(associations) = &mut self.probers[tunnel as usize].associations {
+            associations.lose(why.to_owned());
+        }
+        self.review(now, tunnel);
+    }
+
+    /// Begins the sequence numbers of a tunnel's pair, of which some have been reserved.
+    pub fn begin(&mut self, now: Time, tunnel: u32, numbers: Numbers) {
+        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
+        let Some(associations) = &mut prober.associations else { return };
+        associations.begin(numbers);
+        if let Some(pair) = associations.current() {
+            self.keys.insert(pair.outbound_key, tunnel);
+        }
+        self.reserve(tunnel);
+        self.review(now, tunnel);
+    }
+
+    fn pair_of(&mut self, key: Fingerprint) -> Option<&mut Pair> {
+        let tunnel = *self.keys.get(&key)?;
+        self.probers.get_mut(tunnel as usize)?.associations.as_mut()?.current_mut()
+    }
+
+    /// The next reservation that is wanted.
+    pub fn poll_reserve(&mut self) -> Option<Reserve> {
+        self.wanted.pop()
+    }
+
+    /// Asks for more numbers, if it is time to.
+    pub(super) fn reserve(&mut self, tunnel: u32) {
+        let associations = self.probers[tunnel as usize].associations.as_mut();
+        let Some(pair) = associations.and_then(|associations| associations.current_mut()) else { return };
+        let key = pair.outbound_key;
+        self.wanted.extend(pair.numbers.wants().map(|mark| Reserve { key, mark }));
+    }
+
+    /// The security associations for ESP that the kernel has in a namespace, by destination and SPI.
+    pub fn handle_kernel_associations(&mut self, now: Time, namespace: Namespace, known: BTreeSet<(IpAddr, u32)>) {
+        self.kernel.insert(namespace, known);
+        for tunnel in 0..self.count() {
+            self.review(now, tunnel);
+        }
+    }
+
+    /// Looks whether a tunnel can be probed, and draws the consequences if that has changed.
+    pub(super) fn review(&mut self, now: Time, tunnel: u32) {
+        let prober = &mut self.probers[tunnel as usize];
+        let (outer, namespace) = (prober.settings.onion.outer, prober.settings.namespace);
+        let Some(associations) = &mut prober.associations else { return };
+        let spis = associations.current().map(|pair| [pair.outbound.spi(), pair.inbound.spi()]);
+        associations.set_conflict(spis.and_then(|spis| clash(outer, spis, self.kernel.get(&namespace))));
+        let obstacle = associations.obstacle();
+        let before = std::mem::replace(&mut prober.obstacle, obstacle.clone());
+        match (before, obstacle) {
+            (None, Some(obstacle)) => self.halt(now, tunnel, &obstacle),
+            (Some(_), None) => self.resume(now, tunnel),
+            (Some(before), Some(obstacle)) if before != obstacle => {
+                let tunnel = self.name(tunnel).to_owned();
+                self.tell(now, Kind::Warning { tunnel, reason: obstacle.to_string() });
+            }
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+    }
+
+    /// Nothing can be known of this tunnel any more.
+    fn halt(&mut self, now: Time, tunnel: u32, obstacle: &Obstacle) {
+        let wall = self.wall(now);
+        let prober = &mut self.probers[tunnel as usize];
+        let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
+        for sequence in waiting {
+            prober.in_flight.settle(sequence, Standing::Inconclusive);
+        }
+        let from = prober.health.state();
+        prober.health = Health::new(*prober.health.rules());
+        prober.burst = Burst::default();
+        let name = prober.settings.name.clone();
+        let reason = obstacle.to_string();
+        if from == State::Unknown {
+            self.tell(now, Kind::Warning { tunnel: name, reason });
+        } else {
+            prober.since = wall;
+            let penalty = prober.penalty();
+            self.tell(now, Kind::Transition { tunnel: name, from, to: State::Unknown, rule: 0, reason, penalty });
+            self.steer(now, tunnel);
+        }
+        self.rearm(tunnel);
+    }
+
+    /// A tunnel can be probed again: as if it were new.
+    fn resume(&mut self, now: Time, tunnel: u32) {
+        let prober = &mut self.probers[tunnel as usize];
+        prober.next_due = now;
+        prober.started = false;
+        self.rearm(tunnel);
+    }
+
+    /// Lets go of old inbound associations whose time is over.
+    pub(super) fn retire(&mut self, tunnel: u32, now: Time) {
+        let associations = self.probers[tunnel as usize].associations.as_mut();
+        if associations.is_some_and(|associations| associations.retire(now)) {
+            self.enlist(tunnel);
+        }
+    }
+
+    /// Notes anew by which SPIs a tunnel's packets come.
+    fn enlist(&mut self, tunnel: u32) {
+        self.inlets.retain(|_, owner| *owner != tunnel);
+        let prober = &self.probers[tunnel as usize];
+        let (outer, namespace) = (prober.settings.onion.outer, prober.settings.namespace);
+        let spis = prober.associations.iter().flat_map(|associations| associations.inbound_spis());
+        self.inlets.extend(spis.map(|spi| ((namespace, outer, spi), tunnel)));
+        self.inlets_changed = true;
+    }
+
+    /// The SPIs that ESP packets in a namespace may bear, if they have changed since the last time
+    /// that this was asked for; in order.
+    pub fn poll_inlets(&mut self) -> Option<Vec<(Namespace, u32)>> {
+        if !std::mem::replace(&mut self.inlets_changed, false) {
+            return None;
+        }
+        let spis: BTreeSet<(Namespace, u32)> =
+            self.inlets.keys().map(|&(namespace, _, spi)| (namespace, spi)).collect();
+        Some(spis.into_iter().collect())
+    }
+
+    /// Opens an ESP packet and makes sure that it holds an answer of this run that came as it must.
+    pub(super) fn open(
+        &mut self,
+        namespace: Namespace,
+        sealed: Sealed<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Fields, (Reject, Option<u32>)> {
+        let header = peek(sealed.packet).map_err(|reject| (reject, None))?;
+        let spi = header.spi;
+        let tunnel = *self.inlets.get(&(namespace, sealed.outer, spi)).ok_or((Reject::EspSpi, None))?;
+        // Whatever is wrong from here on, the SPI says whom it concerns.
+        let whose = |reject| (reject, Some(tunnel));
+        let associations = self.probers[tunnel as usize].associations.as_mut();
+        let opener = associations.and_then(|associations| associations.opener(spi)).ok_or(whose(Reject::EspSpi))?;
+        let opened = opener.open(sealed.packet, scratch).map_err(whose)?;
+        let path = Path::Esp { outer: sealed.outer, spi };
+        let unpacked = probe::inside(path, opened.inner, opened.packet).map_err(whose)?;
+        let reply = probe::prove(unpacked, &self.secret).map_err(whose)?;
+        self.check_way(&reply, namespace, 0).map_err(whose)?;
+        Ok(reply.fields)
+    }
+}
+
+impl Prober {
+    /// Makes probes that fit a pair's algorithm.
+    fn adopt(&mut self, pair: &Pair) {
+        if let Encapsulation::Esp(shape) = self.settings.onion.encapsulation {
+            let shape = Shape::new(pair.outbound.algorithm(), shape.udp());
+            self.settings.onion.encapsulation = Encapsulation::Esp(shape);
+            self.template = crate::wire::Template::new(&self.settings.onion);
+        }
+    }
+}
+
+/// The first of these SPIs that the kernel has, too: the outbound one for the far endpoint, the inbound
+/// one for the near one.
+fn clash(outer: Ends, [spi_out, spi_in]: [u32; 2], known: Option<&BTreeSet<(IpAddr, u32)>>) -> Option<u32> {
+    let known = known?;
+    let pairs = [(outer.far(), spi_out), (outer.local(), spi_in)];
+    pairs.into_iter().find(|pair| known.contains(pair)).map(|(_, spi)| spi)
+}
