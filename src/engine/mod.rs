@@ -388,7 +388,9 @@ impl Engine {
         self.probers.get(tunnel as usize).map_or("", |prober| &prober.settings.name)
     }
 
-    fn wall(&self, at: Time) -> WallTime {
+    /// What the wall clock shows at a time.
+    #[must_use]
+    pub const fn wall(&self, at: Time) -> WallTime {
         WallTime(at.as_nanos().saturating_add(self.wall_offset))
     }
 

@@ -52,6 +52,12 @@ impl Inbound {
         self.esn
     }
 
+    /// The width of the replay window; 0 is none.
+    #[must_use]
+    pub const fn replay_window(&self) -> u32 {
+        self.window.width()
+    }
+
     /// The highest sequence number of a packet that proved itself; 0 before the first.
     #[must_use]
     pub const fn highest(&self) -> u64 {

@@ -31,6 +31,12 @@ impl Keys {
         self.algorithm
     }
 
+    /// Whether these are the same keys.
+    #[must_use]
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.material == other.material
+    }
+
     /// Cipher key, and salt or authentication key.
     pub(super) fn split(&self) -> (&[u8], &[u8]) {
         self.material.split_at(self.algorithm.cipher_key_len())

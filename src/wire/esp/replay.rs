@@ -30,6 +30,13 @@ impl Window {
         Self { width: width.into(), top: 0, words: vec![0; words].into() }
     }
 
+    /// How wide it is; 0 where it takes every number.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "made of 32 bits")]
+    pub const fn width(&self) -> u32 {
+        self.width as u32
+    }
+
     /// The highest number taken; 0 before the first, for an association begins with 1 (RFC 4303
     /// section 3.3.3).
     #[must_use]
