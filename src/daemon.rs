@@ -33,7 +33,7 @@ use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Report};
 use crate::io::local::{self, Bound, Handle, Question};
 use crate::io::raw::{Drained, Inbox, Opened, Receiver};
-use crate::io::xfrm::Watch;
+use crate::io::xfrm::{self, Watch};
 use crate::wire::esp::IvSeed;
 use crate::wire::payload::{Key, Secret};
 use outlet::Outlet;
@@ -101,7 +101,7 @@ impl Daemon {
         let (ask, questions) = mpsc::channel(QUESTIONS);
         let (last_event, heard) = watch::channel(0);
         let recorder = clerk.as_ref().map(Clerk::recorder);
-        let register = |(namespace, watch): (Namespace, Unregistered)| Ok((namespace, watch.register()?));
+        let register = |(namespace, watch): (Namespace, xfrm::Opened)| Ok((namespace, watch.register()?));
         let watches = watches.into_iter().map(register).collect::<io::Result<_>>()?;
         let mut daemon = Self {
             engine: Engine::new(now, clock.wall(), setup),
@@ -120,7 +120,7 @@ impl Daemon {
             told: 0,
         };
         daemon.note_interfaces();
-        daemon.look_at_kernel();
+        daemon.look_at_kernel(true);
         Ok((daemon, Handle::new(ask, heard).recording(recorder), bound))
     }
 
@@ -169,7 +169,7 @@ impl Daemon {
         if slept > SLEPT {
             self.engine.handle_suspend(now, slept);
         }
-        self.look_at_kernel();
+        self.look_at_kernel(false);
         self.engine.handle_timeout(now);
         self.listen();
         self.transmit();
@@ -201,12 +201,12 @@ impl Daemon {
         }
     }
 
-    /// Tells the engine which associations the kernel has, where they have changed.
-    fn look_at_kernel(&mut self) {
+    /// Tells the engine which associations the kernel has, where they have changed, or `anyway`.
+    fn look_at_kernel(&mut self, anyway: bool) {
         for (namespace, watch) in &mut self.watches {
             let known = match watch.changed() {
-                Ok(false) => continue,
-                Ok(true) => watch.associations(),
+                Ok(false) if !anyway => continue,
+                Ok(_) => watch.associations(),
                 Err(error) => Err(error),
             };
             match known {
