@@ -20,45 +20,9 @@ use adit::reflect::{FarTunnel, Reflector, Wrap};
 use adit::wire::esp::{Algorithm, IvSeed, Keys, Shape, peek};
 use adit::wire::probe::Arrived;
 use adit::wire::{Direction, Encapsulation, Ends, Family, Kind as ProbeKind, Reject, Style, gre};
+use sim::esp::{ALL, esp_tunnel, gcm, material, numbers, seed, started};
 use sim::ms;
 use zeroize::Zeroizing;
-
-const ALL: u64 = u64::MAX;
-
-fn material(algorithm: Algorithm, number: u32, esn: bool) -> Material {
-    let key = |byte: u32| {
-        let byte = u8::try_from(byte % 251).unwrap();
-        Keys::new(algorithm, Zeroizing::new(vec![byte; algorithm.key_len()])).unwrap()
-    };
-    Material {
-        spi_out: 0x1000 + number,
-        spi_in: 0x2000 + number,
-        key_out: key(2 * number),
-        key_in: key(2 * number + 1),
-        esn,
-        replay_window: 64,
-    }
-}
-
-fn gcm(number: u32) -> Material {
-    material(Algorithm::Aes256Gcm, number, false)
-}
-
-fn seed(number: u8) -> IvSeed {
-    IvSeed::new([number; 16])
-}
-
-/// Numbers that are all reserved.
-fn numbers(material: &Material) -> Numbers {
-    Numbers::new(1, ALL, material.last())
-}
-
-fn esp_tunnel(index: u32, algorithm: Algorithm, udp: bool) -> Tunnel {
-    let mut tunnel = sim::tunnel(index);
-    tunnel.onion.encapsulation = Encapsulation::Esp(Shape::new(algorithm, udp));
-    tunnel.terms = Some(Terms { source: Source::Installed, esn: false, replay_window: 64 });
-    tunnel
-}
 
 fn far_tunnel(tunnel: &Tunnel, material: &Material, udp: bool) -> FarTunnel {
     let far = material.reversed();
@@ -186,10 +150,6 @@ impl Wire {
         };
         self.events.iter().filter_map(warning).collect()
     }
-}
-
-fn started(material: &Material) -> Start {
-    Start { pair: Some(material.pair(&seed(100), numbers(material))), lost: None }
 }
 
 /// What a raw socket would give of a packet with its IP header.
