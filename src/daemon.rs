@@ -337,7 +337,7 @@ fn records(plan: &Plan, wall: WallTime) -> io::Result<Records> {
     match plan.state_dir.as_ref().filter(|_| is_esp) {
         Some(state_dir) => {
             let remedy = |tunnel: u32, lost: &Lost| lost.remedy(&plan.tunnels[tunnel as usize].name);
-            Records::open(state_dir, &plan.material, wall, remedy)
+            Records::open(state_dir, &plan.material, wall, Vec::new(), remedy)
         }
         None => Records::none(&plan.material),
     }

@@ -294,6 +294,10 @@ pub struct Reflect {
     /// Configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// Say that nobody has used the keys of an ESP tunnel, or none of its sequence numbers from N on; may be
+    /// given more than once
+    #[arg(long, value_name = "TUNNEL[=N]")]
+    pub begin: Vec<String>,
     /// End after so long, such as 90s
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub lasting: Option<Duration>,

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 
 use super::pair;
-use crate::engine::ledger::{Lost, NotReserved};
-use crate::engine::numbers::Numbers;
+use crate::engine::ledger::{Begin, Kind, Lost, NotReserved};
+use crate::engine::numbers::{Numbers, by_clock};
 use crate::engine::{Material, Start, WallTime};
 use crate::io::ledger::{Clerk, Ledger, spawn, this_machine};
 
@@ -29,7 +29,8 @@ impl Records {
         Ok(Self { clerk: None, starts: starts.collect::<io::Result<_>>()? })
     }
 
-    /// Resumes at the marks of the record in `state_dir`. That it is lost, or cannot be used, concerns
+    /// Resumes at the marks of the record in `state_dir`, after an operator's word on those in `begins`
+    /// (index, name, first number). That it is lost, or cannot be used, concerns
     /// the pairs alone: each says so.
     ///
     /// # Errors
@@ -38,6 +39,7 @@ impl Records {
         state_dir: &Path,
         pairs: &BTreeMap<u32, Material>,
         wall: WallTime,
+        begins: Vec<(u32, &str, Option<u64>)>,
         remedy: impl Fn(u32, &Lost) -> String,
     ) -> io::Result<Self> {
         let ledger = Ledger::open(state_dir, this_machine());
@@ -49,6 +51,9 @@ impl Records {
                 return Self::unusable(pairs, &why);
             }
         };
+        for (tunnel, name, first) in begins {
+            begin(&mut ledger, &pairs[&tunnel], name, first.unwrap_or_else(|| by_clock(wall)))?;
+        }
         let resume = |material: &Material| {
             let mark = ledger.mark(material.outbound_key())?;
             Ok(Numbers::resume(mark, wall, material.last()))
@@ -75,6 +80,14 @@ impl Records {
 
 /// Of a pair that nobody may use: not one number is reserved.
 const NO_NUMBERS: Numbers = Numbers::new(1, 1, 1);
+
+/// Takes an operator's word that nobody has used the numbers from `first` on.
+fn begin(ledger: &mut Ledger, material: &Material, name: &str, first: u64) -> io::Result<()> {
+    let (fingerprint, spi, tunnel) = (material.outbound_key(), material.spi_out, name.to_owned());
+    // Nothing is reserved yet: that follows for all of them together.
+    let begin = Begin { fingerprint, spi, kind: Kind::Static, tunnel, first, mark: first };
+    ledger.begin(&begin).map(drop).map_err(|error| io::Error::other(format!("{name}: {error}")))
+}
 
 /// The numbers that each pair goes on with.
 type Resumed = BTreeMap<u32, Result<Numbers, Lost>>;
