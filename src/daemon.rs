@@ -25,8 +25,8 @@ use nix::errno::Errno;
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::esp::Reserve;
-use crate::engine::event::{Event, Kind, Ring};
-use crate::engine::ledger::{Lost, NotReserved};
+use crate::engine::event::{Event, Kind as EventKind, Ring};
+use crate::engine::ledger::{Kind, Lost, NotReserved};
 use crate::engine::numbers::Numbers;
 use crate::engine::{Engine, Material, Namespace, Pair, Setup, Transmit, Unsent, WallTime};
 use crate::io::clock::Clock;
@@ -233,8 +233,9 @@ impl Daemon {
                 self.engine.handle_unreserved(now, fingerprint, &why);
             }
             Report::Failed { fingerprint, reason: NotReserved::Lost(lost) } => {
-                let name = self.engine.whose(fingerprint).unwrap_or_default().to_owned();
-                self.engine.handle_state_lost(now, fingerprint, &format!("{lost}; {}", lost.remedy(&name)));
+                let name = self.engine.whose(fingerprint).unwrap_or_default();
+                let why = format!("{lost}; {}", lost.remedy(name, Kind::Static));
+                self.engine.handle_state_lost(now, fingerprint, &why);
             }
         }
     }
@@ -336,7 +337,7 @@ fn records(plan: &Plan, wall: WallTime) -> io::Result<Records> {
     let is_esp = plan.tunnels.iter().any(|tunnel| tunnel.terms.is_some());
     match plan.state_dir.as_ref().filter(|_| is_esp) {
         Some(state_dir) => {
-            let remedy = |tunnel: u32, lost: &Lost| lost.remedy(&plan.tunnels[tunnel as usize].name);
+            let remedy = |tunnel: u32, lost: &Lost| lost.remedy(&plan.tunnels[tunnel as usize].name, Kind::Static);
             Records::open(state_dir, &plan.material, wall, Vec::new(), remedy)
         }
         None => Records::none(&plan.material),
@@ -402,14 +403,14 @@ async fn readable(receivers: &[(Namespace, Receiver)], watches: &[(Namespace, Wa
 
 fn log(event: &Event) {
     match &event.kind {
-        Kind::Transition { tunnel, from, to, reason, penalty, .. } => {
+        EventKind::Transition { tunnel, from, to, reason, penalty, .. } => {
             tracing::info!(tunnel, %from, %to, penalty, "{reason}");
         }
-        Kind::Route { prefix, from, to } => tracing::info!(prefix, ?from, ?to, "route moved"),
-        Kind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
-        Kind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
-        Kind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
-        Kind::Association { tunnel, spi_out, spi_in } => {
+        EventKind::Route { prefix, from, to } => tracing::info!(prefix, ?from, ?to, "route moved"),
+        EventKind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
+        EventKind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
+        EventKind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
+        EventKind::Association { tunnel, spi_out, spi_in } => {
             tracing::info!(
                 tunnel,
                 spi_out = format!("{spi_out:#x}"),
@@ -417,8 +418,8 @@ fn log(event: &Event) {
                 "new associations"
             );
         }
-        Kind::Start { tunnels, version } => tracing::info!(tunnels, version, "started"),
-        Kind::Stop {} => tracing::info!("stopped"),
-        Kind::Sample { .. } => {}
+        EventKind::Start { tunnels, version } => tracing::info!(tunnels, version, "started"),
+        EventKind::Stop {} => tracing::info!("stopped"),
+        EventKind::Sample { .. } => {}
     }
 }

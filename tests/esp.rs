@@ -27,7 +27,12 @@ use zeroize::Zeroizing;
 fn far_tunnel(tunnel: &Tunnel, material: &Material, udp: bool) -> FarTunnel {
     let far = material.reversed();
     let wrap = Wrap::Esp { pair: Box::new(far.pair(&seed(200), numbers(&far))), udp };
-    FarTunnel { name: tunnel.name.clone(), outer: tunnel.onion.outer.reversed(), inner: tunnel.onion.inner.reversed(), wrap }
+    FarTunnel {
+        name: tunnel.name.clone(),
+        outer: tunnel.onion.outer.reversed(),
+        inner: tunnel.onion.inner.reversed(),
+        wrap,
+    }
 }
 
 /// An engine, a reflector, and the packets between them.
@@ -240,7 +245,10 @@ fn a_new_pair_seals_at_once_and_the_old_inbound_is_accepted_for_the_grace_time()
     }
     wire.far = Reflector::new(wire.now, vec![far], None, Vec::new());
     wire.run_for(GRACE - ms(1));
-    assert!(wire.sent[before..].iter().all(|probe| header(probe).0 == new.spi_out), "the new one from the first probe on");
+    assert!(
+        wire.sent[before..].iter().all(|probe| header(probe).0 == new.spi_out),
+        "the new one from the first probe on"
+    );
     assert_eq!((wire.state(0), wire.engine.rejects().iter().sum::<u64>()), (State::Healthy, 0));
     wire.run_for(Duration::from_secs(10));
     assert_eq!(wire.state(0), State::Down, "the old one is not accepted for ever");

@@ -79,7 +79,9 @@ fn blocks_of_neighbours_stay_apart_however_many_spis_they_have() {
     let blocks = [0x1000..0x9000_u32, 0x20_0000..0x20_4000, 0x7000_0000..0x7000_0100];
     let ours: Vec<u32> = blocks.iter().cloned().flatten().collect();
     for block in &blocks {
-        for (spi, ours_too) in [(block.start - 1, false), (block.start, true), (block.end - 1, true), (block.end, false)] {
+        for (spi, ours_too) in
+            [(block.start - 1, false), (block.start, true), (block.end - 1, true), (block.end, false)]
+        {
             assert_eq!(passes(Family::V6, Protocol::Esp, &ours, spi), ours_too, "{spi:#x}");
         }
     }
@@ -112,7 +114,9 @@ fn options_before_it_and_another_port_are_seen() {
 fn programs_are_such_as_the_kernel_loads() {
     let many: Vec<u32> = (0..5_000).map(|index| 256 + index * 977).collect();
     let lists = [vec![], vec![256], many[..64].to_vec(), many[..65].to_vec(), many];
-    for ((family, protocol), list) in SOCKETS.into_iter().flat_map(|socket| lists.iter().map(move |list| (socket, list))) {
+    for ((family, protocol), list) in
+        SOCKETS.into_iter().flat_map(|socket| lists.iter().map(move |list| (socket, list)))
+    {
         let program = filter::inlets(family, protocol, list);
         // Every jump lands inside, and the last instruction returns: bpf_check_classic.
         assert!(program.len() <= 4096);

@@ -56,7 +56,8 @@ fn begins(written: &[String], tunnels: &[Tunnel]) -> Result<Begins, Failure> {
     let begin = |text: &String| {
         let (name, number) = text.split_once('=').map_or((text.as_str(), None), |(name, number)| (name, Some(number)));
         let index = (0..).zip(tunnels).find(|(_, tunnel)| tunnel.name == name && tunnel.esp.is_some());
-        let index = index.map(|(index, _)| index).ok_or_else(|| format!("{name} is no ESP tunnel of this configuration"))?;
+        let index =
+            index.map(|(index, _)| index).ok_or_else(|| format!("{name} is no ESP tunnel of this configuration"))?;
         let number = number.map(|number| number.parse().ok().filter(|number| *number > 0));
         match number {
             Some(None) => Err(format!("--begin {text}: after the = stands a number from 1 on")),

@@ -24,7 +24,9 @@ impl Records {
     /// # Errors
     /// No random numbers to be had.
     pub fn none(pairs: &BTreeMap<u32, Material>) -> io::Result<Self> {
-        let start = |material| Ok(Start { pair: Some(super::begun(material)?), lost: None });
+        let start = |material: &Material| -> io::Result<Start> {
+            Ok(Start { pair: Some(super::begun(material)?), lost: None })
+        };
         let starts = pairs.iter().map(|(&tunnel, material)| Ok((tunnel, start(material)?)));
         Ok(Self { clerk: None, starts: starts.collect::<io::Result<_>>()? })
     }
@@ -72,7 +74,9 @@ impl Records {
     }
 
     fn unusable(pairs: &BTreeMap<u32, Material>, why: &str) -> io::Result<Self> {
-        let start = |material| Ok(Start { pair: Some(pair(material, NO_NUMBERS)?), lost: Some(why.to_owned()) });
+        let start = |material: &Material| -> io::Result<Start> {
+            Ok(Start { pair: Some(pair(material, NO_NUMBERS)?), lost: Some(why.to_owned()) })
+        };
         let starts = pairs.iter().map(|(&tunnel, material)| Ok((tunnel, start(material)?)));
         Ok(Self { clerk: None, starts: starts.collect::<io::Result<_>>()? })
     }

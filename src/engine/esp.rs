@@ -182,6 +182,12 @@ impl Engine {
         self.review(now, tunnel);
     }
 
+    /// The name of the tunnel that seals with a key.
+    #[must_use]
+    pub fn whose(&self, key: Fingerprint) -> Option<&str> {
+        self.keys.get(&key).map(|&tunnel| self.name(tunnel))
+    }
+
     fn pair_of(&mut self, key: Fingerprint) -> Option<&mut Pair> {
         let tunnel = *self.keys.get(&key)?;
         self.probers.get_mut(tunnel as usize)?.associations.as_mut()?.current_mut()

@@ -80,7 +80,7 @@ pub struct Transmit {
     /// Which socket it leaves by.
     pub egress: Egress,
     /// Where to.
-    pub destination: std::net::IpAddr,
+    pub destination: IpAddr,
     /// Its length in the buffer.
     pub length: usize,
 }

@@ -1,9 +1,9 @@
 //! Pairs of associations for tests: every key is made of one byte, so that two are easily told apart.
 
+use adit::engine::Tunnel;
 use adit::engine::associations::{Material, Start};
 use adit::engine::numbers::Numbers;
 use adit::engine::settings::{Source, Terms};
-use adit::engine::Tunnel;
 use adit::wire::Encapsulation;
 use adit::wire::esp::{Algorithm, IvSeed, Keys, Shape};
 use zeroize::Zeroizing;

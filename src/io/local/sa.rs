@@ -95,7 +95,14 @@ pub(super) async fn begin(
         let why = format!("its sequence numbers go from 1 to {last}; choose one of them, or new keys and SPIs");
         return Err(Problem::new(StatusCode::BAD_REQUEST, format!("{name}: {why}")));
     }
-    let begin = Begin { fingerprint: key, spi, kind: Kind::Static, tunnel: name.clone(), first, mark: first.saturating_add(BLOCK) };
+    let begin = Begin {
+        fingerprint: key,
+        spi,
+        kind: Kind::Static,
+        tunnel: name.clone(),
+        first,
+        mark: first.saturating_add(BLOCK),
+    };
     let numbers = written(&desk, begin, last).await?;
     desk.handle.ask(move |engine, now| engine.begin(now, tunnel, numbers)).await.ok_or_else(Problem::stopping)?;
     one(Shared(desk.handle), Named(name)).await
@@ -173,9 +180,13 @@ impl Wanted {
             let grace = humantime::parse_duration(text).ok().filter(|grace| *grace <= GRACE_MAX);
             grace.ok_or_else(|| "`grace` is no time up to a day; write \"30s\"".to_owned())
         })?;
-        let (key_out, key_in) = (key("key_out", &written.key_out, algorithm)?, key("key_in", &written.key_in, algorithm)?);
+        let (key_out, key_in) =
+            (key("key_out", &written.key_out, algorithm)?, key("key_in", &written.key_in, algorithm)?);
         if key_out.same_as(&key_in) {
-            return Err("`key_out` and `key_in` are the same; each direction has a key of its own (RFC 4301 section 4.4.2)".to_owned());
+            return Err(
+                "`key_out` and `key_in` are the same; each direction has a key of its own (RFC 4301 section 4.4.2)"
+                    .to_owned(),
+            );
         }
         let (spi_out, spi_in, esn) = (written.spi_out, written.spi_in, written.esn.unwrap_or(terms.esn));
         Ok(Self { material: Material { spi_out, spi_in, key_out, key_in, esn, replay_window }, grace })
@@ -185,7 +196,8 @@ impl Wanted {
 fn key(name: &str, text: &str, algorithm: Algorithm) -> Result<Keys, String> {
     let bytes = key_text(text.as_bytes()).map_err(|why| format!("`{name}` {why}"))?;
     let (found, needed) = (bytes.len(), algorithm.key_len());
-    Keys::new(algorithm, bytes).ok_or_else(|| format!("`{name}` has {found} bytes; {} needs {needed}", algorithm.name()))
+    Keys::new(algorithm, bytes)
+        .ok_or_else(|| format!("`{name}` has {found} bytes; {} needs {needed}", algorithm.name()))
 }
 
 /// What a decoder says, but for what it repeats of the text.
@@ -234,7 +246,10 @@ mod tests {
     #[test]
     fn a_pair_is_read_with_what_the_configuration_says_and_with_what_it_says_itself() {
         let Wanted { material, grace } = pair(|_| {}).ok().unwrap();
-        assert_eq!((material.spi_out, material.spi_in, material.esn, material.replay_window), (0x1001, 8193, false, 64));
+        assert_eq!(
+            (material.spi_out, material.spi_in, material.esn, material.replay_window),
+            (0x1001, 8193, false, 64)
+        );
         assert_eq!((material.key_out.algorithm(), grace), (Algorithm::Aes128Gcm, GRACE));
         let own = pair(|pair| {
             pair["esn"] = true.into();
