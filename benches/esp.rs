@@ -104,8 +104,7 @@ where
     aes_gcm::aead::Nonce<C>: From<[u8; 12]>,
 {
     let cipher = C::new_from_slice(&[0x42; 64][..C::key_size()]).unwrap();
-    let (aad, clear) = ([1; 12], vec![0x5A; length]);
-    let mut buffer = clear.clone();
+    let (aad, mut buffer) = ([1; 12], vec![0x5A; length]);
     let tag = cipher.encrypt_inout_detached(&[7; 12].into(), &aad, (&mut buffer[..]).into()).unwrap();
     let sealed = buffer.clone();
     group.bench_function(name, |bencher| {
