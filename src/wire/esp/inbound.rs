@@ -11,7 +11,7 @@ pub struct Inbound {
     spi: u32,
     esn: bool,
     cipher: Cipher,
-    window: Window,
+    pub(super) window: Window,
 }
 
 /// What was inside.

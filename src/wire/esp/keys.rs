@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_fingerprint_differs_by_algorithm_spi_and_key() {
         let one = keys(Algorithm::Aes256Gcm, 1);
-        assert_eq!(one.fingerprint(256), one.clone().fingerprint(256));
+        assert_eq!(one.fingerprint(256), keys(Algorithm::Aes256Gcm, 1).fingerprint(256));
         let others = [
             one.fingerprint(257),
             keys(Algorithm::Aes256Gcm, 2).fingerprint(256),
