@@ -4,7 +4,9 @@
 //! program is run again inside a guest kernel (`guest.sh`). Where neither is possible, one test says
 //! so and is counted as ignored, or fails if `ADIT_REQUIRE_LAB` is set, as `.ci/run` does.
 
+mod esp;
 mod gre;
+mod ipsec;
 mod router;
 
 use std::os::unix::process::CommandExt;
@@ -64,5 +66,7 @@ fn kernel_has_both() -> bool {
 }
 
 fn trials() -> Vec<Trial> {
-    gre::trials()
+    let mut trials = gre::trials();
+    trials.extend(esp::trials());
+    trials
 }
