@@ -1,58 +1,41 @@
-//! The far router: a namespace with GRE devices of the kernel, set up as `spec/probes.md` says, and
-//! a prober in another namespace at the other end of a veth pair.
+//! The lab: a far router in a namespace of its own, as `spec/probes.md` says, and a prober in another
+//! one at the other end of a veth pair. What kind of tunnels the two have is said elsewhere.
 
 use std::fs::File;
-use std::io;
-use std::process::Command;
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use adit::config::Config;
 use adit::daemon::{Daemon, plan::Plan};
 use adit::engine::snapshot::TunnelView;
-use adit::engine::{Engine, State};
+use adit::engine::{Engine, State, Time};
 use adit::io::local::Handle;
 use adit::io::netns;
-use adit::wire::Reject;
+use adit::wire::{Direction, Family, Kind, Reject, Style};
 use libtest_mimic::Failed;
 use tokio::sync::oneshot;
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Style {
-    pub(crate) kind: &'static str,
-    pub(crate) direction: &'static str,
-}
+/// Requests at even places, replies at odd ones; the first two bidirectional.
+pub(crate) const STYLES: [Style; 4] = [
+    Style { kind: Kind::Request, direction: Direction::Bidirectional },
+    Style { kind: Kind::Reply, direction: Direction::Bidirectional },
+    Style { kind: Kind::Request, direction: Direction::Unidirectional },
+    Style { kind: Kind::Reply, direction: Direction::Unidirectional },
+];
 
-/// The key at this side and at the router's.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Key {
-    None,
-    Same(u32),
-    Differs(u32, u32),
-    OnlyHere(u32),
-    OnlyThere(u32),
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Case {
-    pub(crate) style: Style,
-    pub(crate) outer_v6: bool,
-    pub(crate) inner_v6: bool,
-    pub(crate) key: Key,
-    pub(crate) checksum: bool,
-    pub(crate) sequence: bool,
-}
-
-/// A sysctl, wrong and right.
+/// A setting of the router's, wrong and right.
 pub(crate) struct Setting {
     pub(crate) wrong: String,
     pub(crate) right: String,
 }
 
 impl Setting {
-    pub(crate) fn device(name: &str, wrong: u8, right: u8) -> Self {
-        let set = |value| format!("for f in /proc/sys/net/ipv4/conf/t*/{name}; do echo {value} > $f; done");
+    pub(crate) fn device(devices: &str, name: &str, wrong: u8, right: u8) -> Self {
+        let set = |value| format!("for f in /proc/sys/net/ipv4/conf/{devices}/{name}; do echo {value} > $f; done");
         Self { wrong: set(wrong), right: set(right) }
     }
 
@@ -62,70 +45,85 @@ impl Setting {
     }
 }
 
+/// The two namespaces, and the cable between them.
+pub(crate) struct Net {
+    pub(crate) near: File,
+    pub(crate) far: File,
+}
+
+/// Addresses of one tunnel: outer near and far, inner near and far with their prefix length.
+pub(crate) struct Addresses {
+    pub(crate) outer: [String; 2],
+    pub(crate) inner: [String; 2],
+    pub(crate) prefix: &'static str,
+}
+
+impl Net {
+    /// A router, on which a shell script has been run.
+    pub(crate) fn new(script: &str) -> Result<Self, Failed> {
+        let net = Self { near: netns::make()?, far: netns::make()? };
+        netns::within(Some(&net.near), || {
+            run("ip link set lo up; ip link add wan type veth peer name far")?;
+            let (pid, fd) = (std::process::id(), net.far.as_raw_fd());
+            run(&format!("ip link set far netns /proc/{pid}/fd/{fd}"))?;
+            run("sysctl -qw net.ipv6.conf.wan.accept_dad=0; ip link set wan up
+                 ip addr add 192.0.2.1/24 dev wan; ip -6 addr add 2001:db8::1/64 dev wan nodad
+                 ip route add 198.51.100.0/24 dev wan; ip -6 route add 2001:db8:1::/64 dev wan")
+        })?;
+        net.router(&format!("{BASE}{script}"))?;
+        Ok(net)
+    }
+
+    /// Runs a shell script at the router and gives what it prints.
+    pub(crate) fn router(&self, script: &str) -> Result<String, Failed> {
+        Ok(netns::within(Some(&self.far), || output(script))?)
+    }
+
+    /// Gives lines to `ip -batch` at the router.
+    pub(crate) fn router_batch(&self, lines: &str) -> Result<(), Failed> {
+        Ok(netns::within(Some(&self.far), || batch(lines))?)
+    }
+}
+
+/// The two namespaces and a prober at work in the near one.
 pub(crate) struct Lab {
-    router: File,
-    cases: Vec<Case>,
+    pub(crate) net: Net,
+    labels: Vec<String>,
     handle: Handle,
     runtime: tokio::runtime::Runtime,
     stop: Option<oneshot::Sender<()>>,
     prober: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// Addresses of one case: outer near and far, inner near and far with their prefix lengths.
-struct Addresses {
-    outer: [String; 2],
-    inner: [String; 2],
-    prefix: &'static str,
-}
-
 impl Lab {
-    pub(crate) fn new(cases: &[Case]) -> Result<Self, Failed> {
-        let (near, router) = (netns::make()?, netns::make()?);
-        netns::within(Some(&near), || {
-            run("ip link set lo up; ip link add wan type veth peer name far")?;
-            let pid = std::process::id();
-            let fd = std::os::fd::AsRawFd::as_raw_fd(&router);
-            run(&format!("ip link set far netns /proc/{pid}/fd/{fd}"))?;
-            run("sysctl -qw net.ipv6.conf.wan.accept_dad=0; ip link set wan up
-                 ip addr add 192.0.2.1/24 dev wan; ip -6 addr add 2001:db8::1/64 dev wan nodad
-                 ip route add 198.51.100.0/24 dev wan; ip -6 route add 2001:db8:1::/64 dev wan")
-        })?;
-        let mut script = String::from(BASE);
-        (1..).zip(cases).for_each(|(number, case)| script.push_str(&device(number, case)));
-        netns::within(Some(&router), || run(&script))?;
-        let text: String = (1..).zip(cases).map(|(number, case)| tunnel(number, case)).collect();
-        let config = Config::parse("lab.toml", &text).map_err(|problems| Failed::from(problems.to_string()))?;
-        let mut plan = Plan::new(config);
-        plan.access = None;
+    /// Starts a prober for tunnels named t1, t2, …, of which the labels speak in words.
+    pub(crate) fn start(net: Net, labels: Vec<String>, plan: Plan) -> Result<Self, Failed> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (handle, stop, prober) = start(&near, plan)?;
-        Ok(Self { router, cases: cases.to_vec(), handle, runtime, stop: Some(stop), prober: Some(prober) })
+        let (handle, stop, prober) = start(&net.near, plan)?;
+        Ok(Self { net, labels, handle, runtime, stop: Some(stop), prober: Some(prober) })
     }
 
-    /// Runs a shell script at the router.
-    pub(crate) fn router(&self, script: &str) -> Result<(), Failed> {
-        Ok(netns::within(Some(&self.router), || run(script))?)
+    /// Runs a shell script at the router and gives what it prints.
+    pub(crate) fn router(&self, script: &str) -> Result<String, Failed> {
+        self.net.router(script)
     }
 
     /// What a link's going down, or a switched-off forwarding, takes away does not come back with it.
     pub(crate) fn restore_after_link_up(&self) -> Result<(), Failed> {
-        self.router("echo 0 > /proc/sys/net/ipv4/conf/all/send_redirects")
+        self.router("echo 0 > /proc/sys/net/ipv4/conf/all/send_redirects").map(drop)
     }
 
     #[expect(clippy::expect_used, reason = "a prober that has gone ends the test")]
-    fn ask<R: Send + 'static>(
-        &self,
-        question: impl FnOnce(&mut Engine, adit::engine::Time) -> R + Send + 'static,
-    ) -> R {
+    pub(crate) fn ask<R: Send + 'static>(&self, question: impl FnOnce(&mut Engine, Time) -> R + Send + 'static) -> R {
         self.runtime.block_on(self.handle.ask(question)).expect("the prober runs")
     }
 
-    fn views(&self) -> Vec<TunnelView> {
+    pub(crate) fn views(&self) -> Vec<TunnelView> {
         self.ask(Engine::tunnels)
     }
 
     #[expect(clippy::disallowed_methods, reason = "real packets take real time")]
-    fn until(&self, limit: Duration, what: &str, holds: impl Fn(&TunnelView) -> bool) -> Result<(), Failed> {
+    pub(crate) fn until(&self, limit: Duration, what: &str, holds: impl Fn(&TunnelView) -> bool) -> Result<(), Failed> {
         let begin = Instant::now();
         loop {
             let views = self.views();
@@ -145,8 +143,9 @@ impl Lab {
     fn describe(&self, view: &TunnelView) -> String {
         let number: usize = view.name.trim_start_matches('t').parse().unwrap_or(0);
         format!(
-            "{:?} is {} ({:?}, last reject {:?})",
-            self.cases[number - 1],
+            "{} {} is {} ({:?}, last reject {:?})",
+            view.name,
+            self.labels[number - 1],
             view.state,
             view.counters,
             view.last_reject
@@ -183,6 +182,24 @@ impl Lab {
         self.until(Duration::from_secs(20), "answered", |view| {
             view.name != name || view.counters.received > before + 3 && view.state != State::Down
         })
+    }
+
+    /// Makes one setting after the other wrong, and right again; each fails exactly these tunnels (by
+    /// their place) of those that are healthy.
+    pub(crate) fn settings_fail(&self, table: &[(&str, Setting, &[usize])]) -> Result<(), Failed> {
+        self.all_become(State::Healthy, Duration::from_secs(30))?;
+        for (name, setting, fail) in table {
+            self.router(&setting.wrong)?;
+            for place in 0..self.labels.len() {
+                let result =
+                    if fail.contains(&place) { self.becomes(place, State::Down) } else { self.stays_up(place) };
+                result.map_err(|failed| Failed::from(format!("{name}: {}", failed.message().unwrap_or_default())))?;
+            }
+            self.router(&setting.right)?;
+            self.restore_after_link_up()?;
+            (0..self.labels.len()).try_for_each(|place| self.comes_back(place))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn none_rejected(&self) -> Result<(), Failed> {
@@ -236,16 +253,36 @@ fn start(near: &File, plan: Plan) -> io::Result<Started> {
     }
 }
 
-fn run(script: &str) -> io::Result<()> {
-    let output = Command::new("sh").args(["-ec", script]).output()?;
-    if output.status.success() {
-        return Ok(());
+/// Runs a shell script in the namespace of the calling thread.
+pub(crate) fn run(script: &str) -> io::Result<()> {
+    output(script).map(drop)
+}
+
+/// The same, and gives what it prints.
+pub(crate) fn output(script: &str) -> io::Result<String> {
+    finished(script, Command::new("sh").args(["-ec", script]).output()?)
+}
+
+/// Gives lines to `ip -batch`: hundreds of them cost one process.
+pub(crate) fn batch(lines: &str) -> io::Result<()> {
+    let mut child = Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(lines.as_bytes())?;
     }
-    Err(io::Error::other(format!(
-        "{script}\n{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )))
+    finished(lines, child.wait_with_output()?).map(drop)
+}
+
+fn finished(script: &str, output: Output) -> io::Result<String> {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    Err(io::Error::other(format!("{script}\n{text}{}", String::from_utf8_lossy(&output.stderr))))
 }
 
 /// What holds for all tunnels of the router. Forwarding resets `send_redirects`, and a redirect for
@@ -266,69 +303,33 @@ ip route add 192.0.2.0/24 dev wan
 ip -6 addr add 2001:db8::ffff/64 dev wan nodad
 ";
 
-fn addresses(number: usize, case: &Case) -> Addresses {
-    let outer = if case.outer_v6 {
-        ["2001:db8::1".to_owned(), format!("2001:db8:1::{number:x}")]
-    } else {
-        ["192.0.2.1".to_owned(), format!("198.51.100.{number}")]
+/// The addresses of the tunnel of this number, 1 to 250: each has a far endpoint of its own.
+pub(crate) fn addresses(number: usize, outer: Family, inner: Family, direction: Direction) -> Addresses {
+    let public = |family| match family {
+        Family::V4 => ["192.0.2.1".to_owned(), format!("198.51.100.{number}")],
+        Family::V6 => ["2001:db8::1".to_owned(), format!("2001:db8:1::{number:x}")],
     };
-    let (inner, prefix) = match (case.style.direction, case.inner_v6) {
-        ("bidirectional", false) => ([format!("10.10.{number}.0"), format!("10.10.{number}.1")], "31"),
-        ("bidirectional", true) => ([format!("fd00:{number:x}::"), format!("fd00:{number:x}::1")], "127"),
+    let (inner, prefix) = match (direction, inner) {
+        (Direction::Bidirectional, Family::V4) => ([format!("10.10.{number}.0"), format!("10.10.{number}.1")], "31"),
+        (Direction::Bidirectional, Family::V6) => {
+            ([format!("fd00:{number:x}::"), format!("fd00:{number:x}::1")], "127")
+        }
         // Bare answers travel between the public addresses of the inner family.
-        (_, false) => (["192.0.2.1".to_owned(), format!("198.51.100.{number}")], "32"),
-        (_, true) => (["2001:db8::1".to_owned(), format!("2001:db8:1::{number:x}")], "128"),
+        (Direction::Unidirectional, Family::V4) => (public(inner), "32"),
+        (Direction::Unidirectional, Family::V6) => (public(inner), "128"),
     };
-    Addresses { outer, inner, prefix }
+    Addresses { outer: public(outer), inner, prefix }
 }
 
-/// The router's side of one tunnel, as an operator would type it.
-fn device(number: usize, case: &Case) -> String {
-    let Addresses { outer: [p, o], inner: [_, t1], prefix } = addresses(number, case);
-    let mut options = String::new();
-    match case.key {
-        Key::None | Key::OnlyHere(_) => {}
-        Key::Same(key) | Key::Differs(_, key) | Key::OnlyThere(key) => options.push_str(&format!(" key {key}")),
+/// The length of a prefix that is one address.
+pub(crate) const fn whole(family: Family) -> u8 {
+    match family {
+        Family::V4 => 32,
+        Family::V6 => 128,
     }
-    if case.checksum {
-        options.push_str(" csum");
-    }
-    if case.sequence {
-        options.push_str(" seq");
-    }
-    let length = if case.outer_v6 { "128" } else { "32" };
-    let (family, mode) = if case.outer_v6 { ("-6", "ip6gre") } else { ("-4", "gre") };
-    let v4_only = if case.outer_v6 { "" } else { " ttl 64" };
-    let t = format!("t{number}");
-    format!(
-        "ip addr replace {o}/{length} dev wan
-ip {family} tunnel add {t} mode {mode} local {o} remote {p}{v4_only}{options}
-ip link set {t} up
-ip addr replace {t1}/{prefix} dev {dev}
-echo 1 > /proc/sys/net/ipv4/conf/{t}/accept_local
-echo 0 > /proc/sys/net/ipv4/conf/{t}/rp_filter
-",
-        dev = if case.style.direction == "bidirectional" { t.as_str() } else { "wan" },
-    )
 }
 
-/// This side of it, in adit's configuration.
-fn tunnel(number: usize, case: &Case) -> String {
-    let Addresses { outer: [p, o], inner: [t0, _], prefix } = addresses(number, case);
-    let mut text = format!(
-        "[[tunnel]]\nname = \"t{number}\"\nencapsulation = \"gre\"\nlocal_endpoint = \"{p}\"\nremote_endpoint = \"{o}\"\n"
-    );
-    if case.style.direction == "bidirectional" {
-        text.push_str(&format!("interface_address = \"{t0}/{prefix}\"\n"));
-    }
-    text.push_str(&format!(
-        "[tunnel.health_check]\ntype = \"{}\"\ndirection = \"{}\"\ninterval = \"300ms\"\ntimeout = \"250ms\"\ndown_window = \"450ms\"\n",
-        case.style.kind, case.style.direction,
-    ));
-    let key = match case.key {
-        Key::None | Key::OnlyThere(_) => String::new(),
-        Key::Same(key) | Key::Differs(key, _) | Key::OnlyHere(key) => format!("key = {key}\n"),
-    };
-    text.push_str(&format!("[tunnel.gre]\n{key}checksum = {}\nsequence = {}\n", case.checksum, case.sequence));
-    text
+/// An address of this program's own.
+pub(crate) fn address(text: &str) -> IpAddr {
+    text.parse().unwrap_or_else(|_| unreachable!("an address: {text}"))
 }

@@ -1,0 +1,362 @@
+//! IPsec tunnels: security associations and policies of the kernel's at the router, associations of
+//! adit's own at this side.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use adit::daemon::plan::{Exit, Plan};
+use adit::engine::health::Rules;
+use adit::engine::settings::{Check, ReturnPath, Source, Terms, Timeout};
+use adit::engine::{Material, Tunnel};
+use adit::io::netns;
+use adit::io::raw::Leaving;
+use adit::wire::esp::{Algorithm, Keys, Shape, udp};
+use adit::wire::{Direction, Encapsulation, Ends, Family, Onion, Style, payload};
+use libtest_mimic::Failed;
+use nix::libc;
+use nix::sys::socket::setsockopt;
+use nix::{setsockopt_impl, sockopt_impl};
+use socket2::{Domain, Socket, Type};
+use zeroize::Zeroizing;
+
+use crate::router::{Addresses, Lab, Net, address, addresses, whole};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) style: Style,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) outer: Family,
+    pub(crate) inner: Family,
+    pub(crate) esn: bool,
+    pub(crate) udp: bool,
+    /// What this side has otherwise than the router.
+    pub(crate) wrong: Wrong,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    Nothing,
+    KeyOut,
+    KeyIn,
+    SpiOut,
+    SpiIn,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { style, algorithm, outer, inner, esn, udp, wrong } = self;
+        let name = algorithm.name();
+        write!(f, "{style:?} {name} {inner:?} in {outer:?}, ESN {esn}, UDP {udp}, wrong: {wrong:?}")
+    }
+}
+
+/// The plainest of a style.
+pub(crate) const fn plain(style: Style) -> Case {
+    Case {
+        style,
+        algorithm: Algorithm::Aes256Gcm,
+        outer: Family::V4,
+        inner: Family::V4,
+        esn: true,
+        udp: false,
+        wrong: Wrong::Nothing,
+    }
+}
+
+/// How often probes leave, and how long their answers may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pace {
+    /// For many tunnels: an answer may be slow, but not late.
+    Patient,
+    /// For what is to be found out soon.
+    Brisk,
+}
+
+/// A lab and what holds port 4500 open at its router.
+pub(crate) struct Ipsec {
+    pub(crate) lab: Lab,
+    pub(crate) cases: Vec<Case>,
+    _encapsulation: Vec<OwnedFd>,
+}
+
+impl Ipsec {
+    pub(crate) fn new(cases: &[Case], pace: Pace) -> Result<Self, Failed> {
+        let net = Net::new(ROUTER)?;
+        let far: String = (1..).zip(cases).map(|(number, case)| far(number, case)).collect();
+        net.router_batch(&far)?;
+        let opened = || [Family::V4, Family::V6].map(decapsulate).into_iter().collect();
+        let encapsulation = netns::within(Some(&net.far), opened)?;
+        let lab = Lab::start(net, cases.iter().map(Case::to_string).collect(), plan(cases, pace))?;
+        Ok(Self { lab, cases: cases.to_vec(), _encapsulation: encapsulation })
+    }
+
+    /// The counters of what the router's IPsec refused, of those that are not zero.
+    pub(crate) fn refused(&self) -> Result<BTreeMap<String, u64>, Failed> {
+        let text = self.lab.router("cat /proc/net/xfrm_stat")?;
+        let counters = text.lines().filter_map(|line| {
+            let (name, count) = line.split_once(char::is_whitespace)?;
+            Some((name.to_owned(), count.trim().parse::<u64>().ok()?))
+        });
+        let counters: BTreeMap<String, u64> = counters.collect();
+        if !counters.contains_key("XfrmInStateSeqError") {
+            return Err(format!("this kernel does not count: {text}").into());
+        }
+        Ok(counters.into_iter().filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// The router's associations, by SPI.
+    pub(crate) fn associations(&self) -> Result<BTreeMap<u32, Used>, Failed> {
+        used(&self.lab.router("ip -s xfrm state")?)
+    }
+}
+
+/// What the router's kernel says of the use of one association.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Used {
+    /// Packets sealed or opened.
+    pub(crate) packets: u64,
+    /// Packets refused: ahead of or behind the replay window, seen before, with a wrong ICV.
+    pub(crate) refused: [u64; 3],
+}
+
+/// Reads `ip -s xfrm state`.
+fn used(text: &str) -> Result<BTreeMap<u32, Used>, Failed> {
+    let mut all = BTreeMap::new();
+    let mut spi = None;
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |text: &str| text.split('(').next().and_then(|digits| digits.parse::<u64>().ok());
+        match words[..] {
+            ["proto", "esp", "spi", text, ..] => {
+                let digits = text.trim_start_matches("0x").split('(').next().unwrap_or_default();
+                spi = u32::from_str_radix(digits, 16).ok();
+            }
+            [bytes, packets] if bytes.ends_with("(bytes),") && packets.ends_with("(packets)") => {
+                let (Some(spi), Some(packets)) = (spi, number(packets)) else { continue };
+                all.entry(spi).or_insert_with(Used::default).packets = packets;
+            }
+            ["replay-window", window, "replay", replay, "failed", failed] => {
+                let (Some(spi), Some(a), Some(b), Some(c)) = (spi, number(window), number(replay), number(failed))
+                else {
+                    continue;
+                };
+                all.entry(spi).or_insert_with(Used::default).refused = [a, b, c];
+            }
+            _ => {}
+        }
+    }
+    if all.is_empty() && !text.is_empty() { Err(format!("not understood: {text}").into()) } else { Ok(all) }
+}
+
+sockopt_impl!(
+    /// What a UDP socket is told to take out of its datagrams, in the kernel (`UDP_ENCAP`).
+    UdpEncapsulation,
+    SetOnly,
+    libc::IPPROTO_UDP,
+    UDP_ENCAP,
+    i32
+);
+
+// From linux/udp.h; libc has neither.
+const UDP_ENCAP: i32 = 100;
+const UDP_ENCAP_ESPINUDP: i32 = 2;
+
+/// Has the kernel take ESP out of UDP in the namespace of the calling thread, as an IKE daemon does,
+/// for as long as the socket is open.
+fn decapsulate(family: Family) -> io::Result<OwnedFd> {
+    let (domain, any) = match family {
+        Family::V4 => (Domain::IPV4, Ipv4Addr::UNSPECIFIED.into()),
+        Family::V6 => (Domain::IPV6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let socket = Socket::new(domain, Type::DGRAM, None)?;
+    match family {
+        Family::V4 => {}
+        Family::V6 => socket.set_only_v6(true)?,
+    }
+    setsockopt(&socket.as_fd(), UdpEncapsulation, &UDP_ENCAP_ESPINUDP)?;
+    socket.bind(&SocketAddr::new(any, udp::PORT).into())?;
+    Ok(socket.into())
+}
+
+/// What holds for all tunnels of the router. A policy has no device of its own, so what was sealed
+/// arrives by `wan`. A route to the inner addresses must be there before a policy is looked for.
+const ROUTER: &str = "
+echo 1 > /proc/sys/net/ipv4/conf/wan/accept_local
+echo 0 > /proc/sys/net/ipv4/conf/wan/rp_filter
+ip route add 10.10.0.0/16 via 192.0.2.1 dev wan
+ip -6 route add fd00::/16 via 2001:db8::1 dev wan
+";
+
+/// The router's side of one tunnel, for `ip -batch`.
+fn far(number: usize, case: &Case) -> String {
+    let Addresses { outer: [_, o], inner: [_, t1], .. } = of(number, case);
+    let (o_length, t1_length) = (whole(case.outer), whole(case.inner));
+    let mut lines = format!("addr replace {o}/{o_length} dev wan nodad\naddr replace {t1}/{t1_length} dev wan nodad\n");
+    lines.push_str(&states(number, case));
+    for direction in POLICIES {
+        lines.push_str(&policy("add", direction, number, case).unwrap_or_default());
+    }
+    lines
+}
+
+/// The router's associations for one tunnel.
+pub(crate) fn states(number: usize, case: &Case) -> String {
+    let Addresses { outer: [p, o], .. } = of(number, case);
+    let esn = if case.esn { " esn" } else { "" };
+    let encapsulation = if case.udp { " encap espinudp 4500 4500 0.0.0.0" } else { "" };
+    let state = |from: &str, to: &str, spi: u32, key: &[u8]| {
+        format!(
+            "xfrm state add src {from} dst {to} proto esp spi {spi:#x} reqid {number} mode tunnel \
+             flag af-unspec{esn} replay-window 64 {}{encapsulation}\n",
+            algorithm(case.algorithm, key)
+        )
+    };
+    state(&p, &o, spi_out(number), &key(case.algorithm, number, OUT))
+        + &state(&o, &p, spi_in(number), &key(case.algorithm, number, IN))
+}
+
+/// The directions in which a tunnel can have a policy.
+pub(crate) const POLICIES: [&str; 3] = ["in", "fwd", "out"];
+
+/// One policy of a tunnel, for `ip xfrm policy add` or `delete`: what lets a request (`in`) or a reply
+/// (`fwd`) in, and what seals the answer. The answers of unidirectional styles are not sealed; between
+/// public addresses other traffic may go bare.
+pub(crate) fn policy(verb: &str, direction: &str, number: usize, case: &Case) -> Option<String> {
+    let Addresses { outer: [p, o], inner: [t0, t1], .. } = of(number, case);
+    let length = whole(case.inner);
+    let is_public = case.style.direction == Direction::Unidirectional;
+    let (from, to) = match direction {
+        "in" => (&t0, &t1),
+        "out" if is_public => return None,
+        _ => (&t1, &t0),
+    };
+    let selector = format!("xfrm policy {verb} src {from}/{length} dst {to}/{length} dir {direction}");
+    if verb == "delete" {
+        return Some(format!("{selector}\n"));
+    }
+    let (outer_from, outer_to) = if direction == "out" { (&o, &p) } else { (&p, &o) };
+    let level = if is_public { " level use" } else { "" };
+    Some(format!("{selector} tmpl src {outer_from} dst {outer_to} proto esp reqid {number} mode tunnel{level}\n"))
+}
+
+/// An algorithm as `ip xfrm` wants it.
+fn algorithm(algorithm: Algorithm, key: &[u8]) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().fold(String::from("0x"), |text, byte| text + &format!("{byte:02x}"));
+    let aead = |name| format!("aead {name} {} 128", hex(key));
+    let hmac = |cipher, cipher_len| {
+        let (cipher_key, hmac_key) = key.split_at(cipher_len);
+        let cipher_key = if cipher_key.is_empty() { "\"\"".to_owned() } else { hex(cipher_key) };
+        format!("auth-trunc hmac(sha256) {} 128 enc {cipher} {cipher_key}", hex(hmac_key))
+    };
+    match algorithm {
+        Algorithm::Aes128Gcm | Algorithm::Aes256Gcm => aead("rfc4106(gcm(aes))"),
+        Algorithm::ChaCha20Poly1305 => aead("rfc7539esp(chacha20,poly1305)"),
+        Algorithm::Aes128CbcHmacSha256 => hmac("cbc(aes)", 16),
+        Algorithm::Aes256CbcHmacSha256 => hmac("cbc(aes)", 32),
+        Algorithm::NullHmacSha256 => hmac("ecb(cipher_null)", 0),
+    }
+}
+
+pub(crate) fn spi_out(number: usize) -> u32 {
+    0x1000 + u32::try_from(number).unwrap_or(0)
+}
+
+pub(crate) fn spi_in(number: usize) -> u32 {
+    0x2000 + u32::try_from(number).unwrap_or(0)
+}
+
+/// Whose key it is.
+const OUT: u8 = 0;
+const IN: u8 = 1;
+const NOBODY: u8 = 2;
+
+/// A key of its own for each tunnel and whose it is.
+fn key(algorithm: Algorithm, number: usize, whose: u8) -> Vec<u8> {
+    let [number, ..] = number.to_le_bytes();
+    (0..).take(algorithm.key_len()).map(|at: u8| at.wrapping_mul(37) ^ number ^ (whose << 6)).collect()
+}
+
+fn of(number: usize, case: &Case) -> Addresses {
+    addresses(number, case.outer, case.inner, case.style.direction)
+}
+
+/// This side of all tunnels.
+fn plan(cases: &[Case], pace: Pace) -> Plan {
+    let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0 }));
+    Plan {
+        tunnels: (1..).zip(cases).map(|(number, case)| tunnel(number, case, pace)).collect(),
+        routes: Vec::new(),
+        namespaces: vec![None],
+        egresses: vec![leaving(Family::V4), leaving(Family::V6)],
+        material: (0..).zip((1..).zip(cases)).map(|(index, (number, case))| (index, material(number, case))).collect(),
+        state_dir: None,
+        access: None,
+        record: None,
+    }
+}
+
+/// This side's associations.
+pub(crate) fn material(number: usize, case: &Case) -> Material {
+    let key = |whose| {
+        let bytes = Zeroizing::new(key(case.algorithm, number, whose));
+        Keys::new(case.algorithm, bytes).unwrap_or_else(|| unreachable!("of the right length"))
+    };
+    let spi = |spi, is_wrong| if is_wrong { spi + 0x8000 } else { spi };
+    Material {
+        spi_out: spi(spi_out(number), case.wrong == Wrong::SpiOut),
+        spi_in: spi(spi_in(number), case.wrong == Wrong::SpiIn),
+        key_out: key(if case.wrong == Wrong::KeyOut { NOBODY } else { OUT }),
+        key_in: key(if case.wrong == Wrong::KeyIn { NOBODY } else { IN }),
+        esn: case.esn,
+        replay_window: 64,
+    }
+}
+
+fn tunnel(number: usize, case: &Case, pace: Pace) -> Tunnel {
+    let Addresses { outer, inner, .. } = of(number, case);
+    Tunnel {
+        name: format!("t{number}"),
+        onion: Onion {
+            style: case.style,
+            outer: ends(&outer),
+            encapsulation: Encapsulation::Esp(Shape::new(case.algorithm, case.udp)),
+            inner: ends(&inner),
+            ttl: 64,
+            dscp: 48,
+            size: u16::try_from(payload::LEN).unwrap_or(0),
+        },
+        check: check(pace),
+        namespace: 0,
+        egress: match case.outer {
+            Family::V4 => 0,
+            Family::V6 => 1,
+        },
+        terms: Some(Terms { source: Source::Installed, esn: case.esn, replay_window: 64 }),
+        interface: 0,
+    }
+}
+
+pub(crate) fn check(pace: Pace) -> Check {
+    let [interval, timeout, down_window] = match pace {
+        Pace::Patient => [1_000, 900, 2_500],
+        Pace::Brisk => [300, 250, 450],
+    }
+    .map(Duration::from_millis);
+    Check {
+        enabled: true,
+        interval,
+        timeout: Timeout::Fixed(timeout),
+        early_retry: true,
+        return_path: ReturnPath::Strict,
+        mark_key: None,
+        rules: Rules { down_window, ..Rules::default() },
+    }
+}
+
+pub(crate) fn ends([local, far]: &[String; 2]) -> Ends {
+    Ends::new(address(local), address(far)).unwrap_or_else(|| unreachable!("of one family"))
+}
