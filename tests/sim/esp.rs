@@ -40,7 +40,7 @@ pub(crate) fn numbers(material: &Material) -> Numbers {
 }
 
 pub(crate) fn esp_tunnel(index: u32, algorithm: Algorithm, udp: bool) -> Tunnel {
-    let mut tunnel = sim::tunnel(index);
+    let mut tunnel = super::tunnel(index);
     tunnel.onion.encapsulation = Encapsulation::Esp(Shape::new(algorithm, udp));
     tunnel.terms = Some(Terms { source: Source::Installed, esn: false, replay_window: 64 });
     tunnel
