@@ -60,16 +60,12 @@ pub(super) fn read(tunnel: &mut Section<'_>, side: Side) -> Option<Sealing> {
         section.read("replay_window", replay_window).map_or(defaults::REPLAY_WINDOW, |window| window.value);
     let udp = section.boolean("udp_encapsulation", false).is_some_and(|udp| udp.value);
     section.finish();
-    let source = source?;
-    let algorithm = match source {
-        Source::Static => algorithm?,
+    let terms = Terms { source: source?, esn, replay_window };
+    let material = pair.as_ref().map(|pair| pair.material(esn, replay_window));
+    let algorithm = match terms.source {
+        Source::Static => algorithm.filter(|_| material.is_some())?,
         Source::Installed => algorithm.unwrap_or(defaults::ALGORITHM),
     };
-    let material = pair.as_ref().map(|pair| pair.material(esn, replay_window));
-    if source == Source::Static && material.is_none() {
-        return None;
-    }
-    let terms = Terms { source, esn, replay_window };
     Some(Sealing { esp: Esp { terms, material }, shape: Shape::new(algorithm, udp), pair })
 }
 

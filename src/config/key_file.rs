@@ -137,7 +137,7 @@ mod tests {
     fn what_is_neither_hex_nor_base64_is_refused() {
         assert_eq!(decoded("0xabc").unwrap_err(), "holds 3 hex digits, an odd number");
         assert_eq!(decoded(&"a".repeat(READ_MAX)).unwrap_err(), "is longer than any key");
-        for text in ["correct horse", "8PHy8/T19vf4+fr7/P3+/w", "8PHy8_T19vf4-fr7_P3-_w==", "\u{0}", "ä", "0x 0x-"] {
+        for text in ["correct horse!", "8PHy8/T19vf4+fr7/P3+/w", "8PHy8_T19vf4-fr7_P3-_w==", "\u{0}", "ä", "0x 0x-"] {
             assert_eq!(decoded(text).unwrap_err(), "holds something else than hex digits or base64", "{text}");
         }
     }
@@ -155,8 +155,9 @@ mod tests {
             proptest::prop_assert_eq!(&*decode(hex.unwrap()).unwrap(), &key);
             let mut base64 = vec![0; 4 * key.len() + 4];
             let base64 = Base64::encode(&key, &mut base64).unwrap();
-            // Four letters and more of base64 that are all hex digits are read as those.
-            proptest::prop_assume!(key.is_empty() || !base64.bytes().all(|letter| letter.is_ascii_hexdigit()));
+            // Base64 that is all hex digits is read as those. So short a key there is none.
+            let digits = base64.strip_prefix("0x").unwrap_or(base64);
+            proptest::prop_assume!(key.is_empty() || !digits.bytes().all(|letter| letter.is_ascii_hexdigit()));
             proptest::prop_assert_eq!(&*decode(base64.as_bytes()).unwrap(), &key);
         }
     }

@@ -35,8 +35,8 @@ struct Files(TempDir);
 impl Files {
     fn new() -> Self {
         let files = Self(tempfile::tempdir().unwrap());
-        files.write("out", &"a0".repeat(64));
-        files.write("in", &"b1".repeat(64));
+        files.write("out", "a0".repeat(64));
+        files.write("in", "b1".repeat(64));
         files
     }
 
