@@ -46,6 +46,8 @@ fn passes(family: Family, protocol: Protocol, ours: &[u32], spi: u32) -> bool {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     #[test]
     fn ours_pass_and_as_long_as_they_can_be_told_apart_no_others(
         ours in prop::collection::btree_set(prop_oneof![256..2_000_u32, any::<u32>()], 0..60),
