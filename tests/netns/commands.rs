@@ -1,22 +1,21 @@
 //! The built program, end to end: a daemon in the near namespace, far ends in the other, and the
 //! commands that a person types.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use adit::io::netns;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::kit::{eventually, holds_within, ms};
-use crate::site::{NOBODY, Running, Site, TUNNELS, adit};
+use crate::kit::{eventually, ms};
+use crate::site::{Running, Site, TUNNELS, adit};
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -61,9 +61,12 @@ pub(super) async fn install(
     let first = by_clock(wall).min(material.last());
     let numbers = record(&desk, Kind::Installed, &name, &material, first, u64::MAX).await?;
     let pair = material.pair(&seed()?, numbers);
-    let installed = desk.handle.ask(move |engine, now| engine.install(now, tunnel, pair, grace)).await;
-    installed.ok_or_else(Problem::stopping)?.map_err(|refusal| refused(&name, &refusal))?;
-    one(Shared(desk.handle), Named(name)).await
+    let installed = desk.handle.ask(move |engine, now| {
+        engine.install(now, tunnel, pair, grace)?;
+        Ok(engine.associations(Some(tunnel)).pop())
+    });
+    let view = installed.await.ok_or_else(Problem::stopping)?.map_err(|refusal| refused(&name, &refusal))?;
+    view.map(Json).ok_or_else(|| not_esp(&name))
 }
 
 fn refused(name: &str, refusal: &crate::engine::esp::Refusal) -> Problem {
@@ -104,8 +107,11 @@ pub(super) async fn begin(
         mark: first.saturating_add(BLOCK),
     };
     let numbers = written(&desk, begin, last).await?;
-    desk.handle.ask(move |engine, now| engine.begin(now, tunnel, numbers)).await.ok_or_else(Problem::stopping)?;
-    one(Shared(desk.handle), Named(name)).await
+    let begun = desk.handle.ask(move |engine, now| {
+        engine.begin(now, tunnel, numbers);
+        engine.associations(Some(tunnel)).pop()
+    });
+    begun.await.ok_or_else(Problem::stopping)?.map(Json).ok_or_else(|| not_esp(&name))
 }
 
 /// Whether this client may change this tunnel's associations, and what they are made with.
