@@ -22,6 +22,7 @@ pub mod event;
 pub mod explain;
 pub mod health;
 pub mod inflight;
+pub mod ledger;
 pub mod numbers;
 mod outbox;
 pub mod penalty;

@@ -15,10 +15,11 @@ use super::api::{Answer, Asked, Desk, Named, Problem, about, may_change};
 use super::serve::Peer;
 use crate::config::key_text;
 use crate::engine::associations::{AssociationView, GRACE, Material};
-use crate::engine::ledger::{Begin, Kind};
+use crate::engine::ledger::{Begin, BeginError, Kind};
 use crate::engine::numbers::{BLOCK, Numbers, by_clock};
 use crate::engine::settings::{Source, Terms};
 use crate::engine::{Engine, WallTime};
+use crate::io::ledger::Recorder;
 use crate::wire::esp::replay::{NARROWEST, WIDEST};
 use crate::wire::esp::{Algorithm, IvSeed, Keys, SPI_MIN};
 
@@ -59,7 +60,7 @@ pub(super) async fn install(
     let allowed = desk.handle.ask(move |engine, _| engine.may_install(tunnel, out, back)).await;
     allowed.ok_or_else(Problem::stopping)?.map_err(|refusal| refused(&name, &refusal))?;
     let first = by_clock(wall).min(material.last());
-    let numbers = record(&desk, Kind::Installed, &name, &material, first, u64::MAX).await?;
+    let numbers = record(&desk, Kind::Installed, &name, &material, first, material.last().saturating_add(1)).await?;
     let pair = material.pair(&seed()?, numbers);
     let installed = desk.handle.ask(move |engine, now| {
         engine.install(now, tunnel, pair, grace)?;
@@ -88,8 +89,7 @@ pub(super) async fn begin(
 ) -> Answer<Json<AssociationView>> {
     let (terms, tunnel, wall) = terms(&desk, peer, &name).await?;
     if terms.source == Source::Installed {
-        let why = "its keys are installed, and begin when they are: `adit sa install`";
-        return Err(Problem::new(StatusCode::CONFLICT, format!("{name}: {why}")));
+        return accept_gaps(&desk, name, at).await;
     }
     let known = desk.handle.ask(move |engine, _| engine.recorded(tunnel)).await;
     let (key, spi, last) = known.ok_or_else(Problem::stopping)?.ok_or_else(|| not_esp(&name))?;
@@ -114,6 +114,22 @@ pub(super) async fn begin(
     begun.await.ok_or_else(Problem::stopping)?.map(Json).ok_or_else(|| not_esp(&name))
 }
 
+/// An operator's word on keys that are installed: none from before a loss of the record will be once more.
+async fn accept_gaps(desk: &Desk, name: String, at: Option<u64>) -> Answer<Json<AssociationView>> {
+    if at.is_some() {
+        let why = "its keys are installed, and their numbers begin when they are; leave --at away";
+        return Err(Problem::new(StatusCode::CONFLICT, format!("{name}: {why}")));
+    }
+    let accepted = recorder(desk)?.accept_gaps().await.map_err(|_| Problem::stopping())?;
+    accepted.map_err(|error| Problem::new(StatusCode::CONFLICT, format!("{name}: {error}")))?;
+    one(Shared(desk.handle.clone()), Named(name)).await
+}
+
+fn recorder(desk: &Desk) -> Answer<&Recorder> {
+    let why = "the record of sequence numbers cannot be used; `adit sa show` and the log say why";
+    desk.handle.recorder().ok_or_else(|| Problem::new(StatusCode::SERVICE_UNAVAILABLE, why))
+}
+
 /// Whether this client may change this tunnel's associations, and what they are made with.
 async fn terms(desk: &Desk, peer: Peer, name: &str) -> Answer<(Terms, u32, WallTime)> {
     if !may_change(peer, desk.admins).await {
@@ -131,13 +147,15 @@ async fn record(desk: &Desk, kind: Kind, name: &str, material: &Material, first:
 }
 
 async fn written(desk: &Desk, begin: Begin, last: u64) -> Answer<Numbers> {
-    let Some(recorder) = desk.handle.recorder() else {
-        let why = "the record of sequence numbers cannot be used; `adit sa show` and the log say why";
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why));
-    };
-    let name = begin.tunnel.clone();
-    let begun = recorder.begin(begin).await.map_err(|_| Problem::stopping())?;
-    let begun = begun.map_err(|error| Problem::new(StatusCode::CONFLICT, format!("{name}: {error}")))?;
+    let (name, kind) = (begin.tunnel.clone(), begin.kind);
+    let begun = recorder(desk)?.begin(begin).await.map_err(|_| Problem::stopping())?;
+    let begun = begun.map_err(|error| {
+        let remedy = match &error {
+            BeginError::Lost(lost) => format!("; {}", lost.remedy(&name, kind)),
+            BeginError::UsedBefore { .. } | BeginError::Unwritten(_) => String::new(),
+        };
+        Problem::new(StatusCode::CONFLICT, format!("{name}: {error}{remedy}"))
+    })?;
     Ok(Numbers::new(begun.first, begun.mark, last))
 }
 

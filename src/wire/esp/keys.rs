@@ -63,6 +63,18 @@ impl Keys {
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
+    /// The name that these bytes are.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     /// Reads 32 hexadecimal digits; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
