@@ -191,7 +191,9 @@ impl Daemon {
             }
         }
         let now = self.clock.now();
-        self.inbox.deliver(|at, namespace, arrived| self.engine.handle_datagram(now, at, namespace, 0, arrived));
+        self.inbox.deliver(|at, namespace, interface, arrived| {
+            self.engine.handle_datagram(now, at, namespace, interface, arrived);
+        });
     }
 
     /// Tells the engine by which devices answers must come.

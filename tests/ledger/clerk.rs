@@ -59,14 +59,14 @@ fn reserved() {
 
 fn answers() {
     let (folder, clerk) = with(1);
-    assert_eq!(wait(clerk.mark(fingerprint(0))), Ok(Ok(10_001)));
-    assert_eq!(wait(clerk.mark(fingerprint(5))), Ok(Err(Lost::Missing)));
-    assert_eq!(wait(clerk.begin(fixed(5, 7, 20))), Ok(Ok(Begun { first: 7, mark: 20 })));
+    assert_eq!(wait(clerk.recorder().mark(fingerprint(0))), Ok(Ok(10_001)));
+    assert_eq!(wait(clerk.recorder().mark(fingerprint(5))), Ok(Err(Lost::Missing)));
+    assert_eq!(wait(clerk.recorder().begin(fixed(5, 7, 20))), Ok(Ok(Begun { first: 7, mark: 20 })));
     assert_eq!(on_disk(&folder, 5), Some(20));
-    assert!(wait(clerk.begin(installed(9, "fra-2"))).unwrap().is_ok());
-    assert!(matches!(wait(clerk.begin(installed(9, "fra-2"))), Ok(Err(BeginError::UsedBefore { .. }))));
-    assert_eq!(wait(clerk.entries()).unwrap().unwrap().len(), 3);
-    assert_eq!(wait(clerk.accept_gaps()), Ok(Ok(())));
+    assert!(wait(clerk.recorder().begin(installed(9, "fra-2"))).unwrap().is_ok());
+    assert!(matches!(wait(clerk.recorder().begin(installed(9, "fra-2"))), Ok(Err(BeginError::UsedBefore { .. }))));
+    assert_eq!(wait(clerk.recorder().entries()).unwrap().unwrap().len(), 3);
+    assert_eq!(wait(clerk.recorder().accept_gaps()), Ok(Ok(())));
 }
 
 fn together() {
@@ -112,7 +112,7 @@ fn lost() {
         let reason = NotReserved::Lost(Lost::ChangedUnderUs);
         assert_eq!(wait(clerk.report()), Some(Report::Failed { fingerprint: fingerprint(number), reason }));
     }
-    assert_eq!(wait(clerk.begin(fixed(0, 1, 2))), Ok(Err(BeginError::Lost(Lost::ChangedUnderUs))));
+    assert_eq!(wait(clerk.recorder().begin(fixed(0, 1, 2))), Ok(Err(BeginError::Lost(Lost::ChangedUnderUs))));
 }
 
 fn anew() {
@@ -121,12 +121,12 @@ fn anew() {
     fs::write(folder.record(), "rubbish").unwrap();
     let clerk = spawn(folder.open()).unwrap();
     let reason = Lost::Damaged { line: 1 };
-    assert_eq!(wait(clerk.begin(installed(9, "fra-2"))), Ok(Err(BeginError::Lost(reason))));
-    assert!(wait(clerk.begin(fixed(0, 50_000, 60_000))).unwrap().is_ok());
-    assert_eq!(wait(clerk.mark(fingerprint(1))), Ok(Err(Lost::Missing)));
-    assert_eq!(wait(clerk.begin(installed(9, "fra-2"))), Ok(Err(BeginError::Lost(Lost::Incomplete))));
-    assert_eq!(wait(clerk.accept_gaps()), Ok(Ok(())));
-    assert!(wait(clerk.begin(installed(9, "fra-2"))).unwrap().is_ok());
+    assert_eq!(wait(clerk.recorder().begin(installed(9, "fra-2"))), Ok(Err(BeginError::Lost(reason))));
+    assert!(wait(clerk.recorder().begin(fixed(0, 50_000, 60_000))).unwrap().is_ok());
+    assert_eq!(wait(clerk.recorder().mark(fingerprint(1))), Ok(Err(Lost::Missing)));
+    assert_eq!(wait(clerk.recorder().begin(installed(9, "fra-2"))), Ok(Err(BeginError::Lost(Lost::Incomplete))));
+    assert_eq!(wait(clerk.recorder().accept_gaps()), Ok(Ok(())));
+    assert!(wait(clerk.recorder().begin(installed(9, "fra-2"))).unwrap().is_ok());
 }
 
 fn ends() {
