@@ -206,7 +206,7 @@ impl Wanted {
         })?;
         let (key_out, key_in) =
             (key("key_out", &written.key_out, algorithm)?, key("key_in", &written.key_in, algorithm)?);
-        if key_out.same_as(&key_in) {
+        if key_out.fingerprint() == key_in.fingerprint() {
             return Err(
                 "`key_out` and `key_in` are the same; each direction has a key of its own (RFC 4301 section 4.4.2)"
                     .to_owned(),
