@@ -155,7 +155,9 @@ impl Daemon {
             }
         }
         let now = self.clock.now();
-        self.inbox.deliver(|at, namespace, arrived| self.engine.handle_datagram(now, at, namespace, arrived));
+        self.inbox.deliver(|at, namespace, _interface, arrived| {
+            self.engine.handle_datagram(now, at, namespace, arrived);
+        });
     }
 
     fn transmit(&mut self) {

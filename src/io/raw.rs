@@ -91,8 +91,9 @@ pub fn open_receiver(family: Family, protocol: Protocol, pass: Pass) -> io::Resu
     socket.set_nonblocking(true)?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
     match family {
-        Family::V4 => {}
-        // A raw IPv6 socket gives no header; the destination comes beside the packet (RFC 3542).
+        // By which device it came (ip(7)).
+        Family::V4 => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
+        // The same, and the destination: a raw IPv6 socket gives no header (RFC 3542, section 6).
         Family::V6 => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?,
     }
     // Going beyond the host's limit needs CAP_NET_ADMIN; without it the limit has to do.
@@ -164,7 +165,8 @@ impl Receiver {
 
     fn receive(&self, clock: &Clock, namespace: Namespace, inbox: &mut Inbox) -> io::Result<usize> {
         let fd = self.socket.as_fd().as_raw_fd();
-        // Made anew for each batch: nix leaves the lengths as the last batch set them.
+        // Made anew for each batch: nix leaves the lengths as the last batch set them. A stamp and a
+        // place take 72 bytes of the control messages at most.
         let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, Some(nix::cmsg_space!([u8; 128])));
         let mut slices: Vec<_> = inbox.buffers.iter_mut().map(|buffer| [IoSliceMut::new(&mut buffer[..])]).collect();
         let messages = match recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None) {
@@ -194,6 +196,10 @@ impl Receiver {
                     }
                     ControlMessageOwned::Ipv6PacketInfo(info) => {
                         arrival.destination = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr));
+                        arrival.interface = info.ipi6_ifindex;
+                    }
+                    ControlMessageOwned::Ipv4PacketInfo(info) => {
+                        arrival.interface = u32::try_from(info.ipi_ifindex).unwrap_or(0);
                     }
                     _ => {}
                 }
@@ -220,6 +226,7 @@ pub struct Inbox {
 struct Arrival {
     at: Time,
     namespace: Namespace,
+    interface: u32,
     protocol: u8,
     source: Option<Ipv6Addr>,
     destination: Option<Ipv6Addr>,
@@ -229,7 +236,7 @@ struct Arrival {
 
 impl Arrival {
     const fn at(at: Time) -> Self {
-        Self { at, namespace: 0, protocol: 0, source: None, destination: None, begin: 0, end: 0 }
+        Self { at, namespace: 0, interface: 0, protocol: 0, source: None, destination: None, begin: 0, end: 0 }
     }
 }
 
@@ -240,8 +247,11 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// Hands on what has arrived, oldest first, and empties the inbox.
-    pub fn deliver(&mut self, mut to: impl FnMut(Time, Namespace, Arrived<'_>)) {
+    /// Hands on what has arrived, oldest first, and empties the inbox: when, in which namespace, by
+    /// the device of which index there (0: unknown), what. What comes out of a tunnel device came by
+    /// that device, whatever carried its outer packet. What this host has sent to itself is said to come
+    /// by the device that has its destination address, though it never was there.
+    pub fn deliver(&mut self, mut to: impl FnMut(Time, Namespace, u32, Arrived<'_>)) {
         // A tunnel's answers can come to more than one socket; their order must not depend on ours.
         self.arrivals.sort_by_key(|arrival| arrival.at);
         for arrival in &self.arrivals {
@@ -252,7 +262,7 @@ impl Inbox {
                 }
                 _ => Arrived::V4(bytes),
             };
-            to(arrival.at, arrival.namespace, arrived);
+            to(arrival.at, arrival.namespace, arrival.interface, arrived);
         }
         self.arrivals.clear();
         self.arena.clear();

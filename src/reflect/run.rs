@@ -84,7 +84,7 @@ pub async fn run(
             receiver.drain(&clock, 0, &mut inbox)?;
         }
         let now = clock.now();
-        inbox.deliver(|_, _, arrived| {
+        inbox.deliver(|_, _, _, arrived| {
             // Counted in the reflector; a broken packet is nothing that a router complains about.
             let _ = reflector.handle(now, arrived, &mut answers);
         });

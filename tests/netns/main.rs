@@ -10,6 +10,7 @@
 //! | [`forgery`] | what a third party may send |
 //! | [`burden`] | traffic beside the probes, a full queue, a prober that cannot run |
 //! | [`paths`] | more than one tunnel: namespaces, return paths, marks |
+//! | [`devices`] | by which device a packet comes, and by which it can leave |
 //! | [`commands`] | the built program, end to end |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
@@ -24,6 +25,7 @@ mod burden;
 mod by_hand;
 mod change;
 mod commands;
+mod devices;
 mod forgery;
 mod kit;
 mod loss;
@@ -133,6 +135,7 @@ fn main() -> ExitCode {
         forgery::cases(),
         burden::cases(),
         paths::cases(),
+        devices::cases(),
         commands::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();

@@ -1,0 +1,68 @@
+//! By which device a packet comes. What only a kernel with tunnel devices can show is in the lab's
+//! trials.
+
+use std::fs::File;
+
+use adit::io::clock::Clock;
+use adit::io::netns;
+use adit::io::raw::{self, Inbox};
+use adit::wire::filter::{Pass, Protocol};
+use adit::wire::probe::{Stamp, Template};
+use adit::wire::{Family, payload};
+use nix::net::if_::if_nametoindex;
+
+use crate::by_hand::Injector;
+use crate::kit::{FAR, NEAR, Pair, REPLY, address, eventually, tunnel_of};
+use crate::{Case, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![case("devices::a_packet_is_known_by_the_device_it_came_by", a_packet_is_known_by_the_device_it_came_by)]
+}
+
+fn index(namespace: &File, name: &str) -> u32 {
+    netns::within(Some(namespace), || Ok(if_nametoindex(name)?)).unwrap()
+}
+
+/// Encapsulated and bare, in both families, over the cable and from this host itself.
+fn a_packet_is_known_by_the_device_it_came_by() {
+    let pair = Pair::new();
+    for (family, at) in [(Family::V4, 0), (Family::V6, 1)] {
+        let mut tunnel = tunnel_of("t", REPLY, [FAR[at], NEAR[at]], at);
+        let encapsulated = probe(&tunnel);
+        // The other way round and without its outer headers, it is an answer.
+        tunnel.onion.inner = crate::kit::ends([NEAR[at], FAR[at]]);
+        let bare = probe(&tunnel).split_off(Template::new(&tunnel.onion).len() - inner_length(at));
+        for (protocol, packet) in [(Protocol::Gre, encapsulated), (Protocol::Icmp, bare)] {
+            for (from, whose) in [(&pair.far, "the far side's"), (&pair.near, "this host's own")] {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let clock = Clock::start();
+                let open = || raw::open_receiver(family, protocol, Pass::Echoes);
+                let opened = netns::within(Some(&pair.near), open).unwrap();
+                let mut ear = runtime.block_on(async { opened.register(clock.now()) }).unwrap();
+                Injector::of(from, family).send(&[(address(NEAR[at]), packet.clone())]);
+                let (mut inbox, mut by) = (Inbox::default(), Vec::new());
+                eventually("the packet", || {
+                    ear.drain(&clock, 0, &mut inbox).unwrap();
+                    inbox.deliver(|_, _, interface, _| by.push(interface));
+                    !by.is_empty()
+                });
+                // What this host sends to itself goes over lo, but is said to come by the device that
+                // has the address.
+                assert_eq!(by, [index(&pair.near, "near0")], "{whose} packet, {family:?} {protocol:?}");
+            }
+        }
+    }
+}
+
+fn probe(tunnel: &adit::engine::Tunnel) -> Vec<u8> {
+    let stamp = Stamp { fields: payload::Fields { tunnel: 0, sequence: 1, sent: 1 }, identifier: 1, ip_id: 1 };
+    let secret = payload::Secret { key: payload::Key::new([7; 16]), epoch: 1 };
+    let template = Template::new(&tunnel.onion);
+    let mut bytes = vec![0; template.len()];
+    assert_eq!(template.emit(&stamp, &secret, &mut bytes), Some(bytes.len()));
+    bytes
+}
+
+const fn inner_length(family: usize) -> usize {
+    [20, 40][family] + 8 + payload::LEN
+}
