@@ -6,12 +6,14 @@
 //! | [`clock`] | the one place where now is read |
 //! | [`netns`] | running something inside a network namespace |
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
+//! | [`device`] | sending through one of the kernel's own tunnel devices |
 //! | [`links`] | veth pairs and addresses in namespaces that we made |
 //! | [`local`] | the local socket: HTTP with JSON |
 //!
 //! May import: the engine's and the wire's values, and the crates that wrap system calls.
 
 pub mod clock;
+pub mod device;
 pub mod links;
 pub mod local;
 pub mod netns;

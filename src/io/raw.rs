@@ -301,35 +301,51 @@ pub fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
     if leaving.mark != 0 {
         socket.set_mark(leaving.mark).map_err(|error| needs(error, "mark needs CAP_NET_ADMIN"))?;
     }
-    if setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
+    enlarge_send_buffer(&socket)?;
+    Ok(Sender { socket })
+}
+
+pub(super) fn enlarge_send_buffer(socket: &Socket) -> io::Result<()> {
+    if setsockopt(socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
         socket.set_send_buffer_size(SEND_BUFFER)?;
     }
-    Ok(Sender { socket })
+    Ok(())
 }
 
 impl Sender {
     /// Sends packets, each to its address, and reports those that the kernel did not take by their
     /// place and its reason.
-    pub fn send(&self, packets: &[(IpAddr, &[u8])], mut refused: impl FnMut(usize, Errno)) {
-        let mut from = 0;
-        while from < packets.len() {
-            let batch = &packets[from..packets.len().min(from + BATCH)];
-            let slices: Vec<_> = batch.iter().map(|(_, bytes)| [IoSlice::new(bytes)]).collect();
-            let addresses: Vec<_> =
-                batch.iter().map(|&(address, _)| Some(SockaddrStorage::from(SocketAddr::new(address, 0)))).collect();
-            let mut headers = MultiHeaders::preallocate(batch.len(), None);
-            let fd = self.socket.as_raw_fd();
-            let taken =
-                sendmmsg(fd, &mut headers, slices.iter(), addresses, [], MsgFlags::MSG_DONTWAIT).map(Iterator::count);
-            match taken {
-                Ok(taken) if taken > 0 => from += taken,
-                Ok(_) => break,
-                Err(Errno::EINTR) => {}
-                // The error is that of the first packet that was left (sendmmsg(2)).
-                Err(error) => {
-                    refused(from, error);
-                    from += 1;
-                }
+    pub fn send(&self, packets: &[(IpAddr, &[u8])], refused: impl FnMut(usize, Errno)) {
+        let address = |address| SocketAddr::new(address, 0).into();
+        send_all(&self.socket, packets, address, refused);
+    }
+}
+
+/// Sends packets in batches, each to what `address` makes of its destination, and reports those that
+/// the kernel did not take by their place and its reason.
+pub(super) fn send_all(
+    socket: &Socket,
+    packets: &[(IpAddr, &[u8])],
+    address: impl Fn(IpAddr) -> SockaddrStorage,
+    mut refused: impl FnMut(usize, Errno),
+) {
+    let mut from = 0;
+    while from < packets.len() {
+        let batch = &packets[from..packets.len().min(from + BATCH)];
+        let slices: Vec<_> = batch.iter().map(|(_, bytes)| [IoSlice::new(bytes)]).collect();
+        let addresses: Vec<_> = batch.iter().map(|&(destination, _)| Some(address(destination))).collect();
+        let mut headers = MultiHeaders::preallocate(batch.len(), None);
+        let fd = socket.as_raw_fd();
+        let taken =
+            sendmmsg(fd, &mut headers, slices.iter(), addresses, [], MsgFlags::MSG_DONTWAIT).map(Iterator::count);
+        match taken {
+            Ok(taken) if taken > 0 => from += taken,
+            Ok(_) => break,
+            Err(Errno::EINTR) => {}
+            // The error is that of the first packet that was left (sendmmsg(2)).
+            Err(error) => {
+                refused(from, error);
+                from += 1;
             }
         }
     }
@@ -347,7 +363,7 @@ fn open(family: Family, protocol: i32) -> io::Result<Socket> {
 }
 
 /// An error for want of a capability, with its name and the remedy.
-fn needs(error: io::Error, remedy: &str) -> io::Error {
+pub(super) fn needs(error: io::Error, remedy: &str) -> io::Error {
     if error.kind() == io::ErrorKind::PermissionDenied {
         return io::Error::new(error.kind(), format!("{remedy} ({error})"));
     }
@@ -362,6 +378,6 @@ const fn number(family: Family, protocol: Protocol) -> u8 {
     }
 }
 
-fn program(instructions: &[Instruction]) -> Vec<SockFilter> {
+pub(super) fn program(instructions: &[Instruction]) -> Vec<SockFilter> {
     instructions.iter().map(|&Instruction { code, jt, jf, k }| SockFilter::new(code, jt, jf, k)).collect()
 }

@@ -4,7 +4,11 @@
 //! program is run again inside a guest kernel (`guest.sh`). Where neither is possible, one test says
 //! so and is counted as ignored, or fails if `ADIT_REQUIRE_LAB` is set, as `.ci/run` does.
 
+mod arrival;
+mod kernel_io;
+mod kinds;
 mod router;
+mod two;
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -69,13 +73,16 @@ fn kernel_has_gre() -> bool {
 
 fn trials() -> Vec<Trial> {
     let trial = |name: &str, test: fn() -> Result<(), Failed>| Trial::test(name, test);
-    vec![
+    let mut trials = vec![
         trial("a_linux_router_answers_every_style_in_every_family_and_every_gre_variant", every_variant),
         trial("a_wrong_or_missing_key_is_a_failure", wrong_keys),
         trial("a_device_that_goes_down_is_found_and_so_is_its_return", device_down_and_up),
         trial("loss_in_the_kernel_degrades_and_does_not_break", netem_loss),
         trial("router_settings_fail_the_styles_that_the_specification_says", router_settings),
-    ]
+    ];
+    trials.extend(kernel_io::trials());
+    trials.extend(arrival::trials());
+    trials
 }
 
 const STYLES: [Style; 4] = [

@@ -236,7 +236,7 @@ fn start(near: &File, plan: Plan) -> io::Result<Started> {
     }
 }
 
-fn run(script: &str) -> io::Result<()> {
+pub(crate) fn run(script: &str) -> io::Result<()> {
     let output = Command::new("sh").args(["-ec", script]).output()?;
     if output.status.success() {
         return Ok(());

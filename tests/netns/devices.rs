@@ -1,11 +1,12 @@
-//! By which device a packet comes. What only a kernel with tunnel devices can show is in the lab's
-//! trials.
+//! By which device a packet comes, and by which it can leave. What only a kernel with tunnel devices
+//! can show is in the lab's trials.
 
 use std::fs::File;
+use std::io::ErrorKind;
 
 use adit::io::clock::Clock;
-use adit::io::netns;
 use adit::io::raw::{self, Inbox};
+use adit::io::{device, netns};
 use adit::wire::filter::{Pass, Protocol};
 use adit::wire::probe::{Stamp, Template};
 use adit::wire::{Family, payload};
@@ -16,7 +17,10 @@ use crate::kit::{FAR, NEAR, Pair, REPLY, address, eventually, tunnel_of};
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case("devices::a_packet_is_known_by_the_device_it_came_by", a_packet_is_known_by_the_device_it_came_by)]
+    vec![
+        case("devices::a_packet_is_known_by_the_device_it_came_by", a_packet_is_known_by_the_device_it_came_by),
+        case("devices::one_that_is_no_tunnel_is_refused_with_the_remedy", one_that_is_no_tunnel_is_refused),
+    ]
 }
 
 fn index(namespace: &File, name: &str) -> u32 {
@@ -65,4 +69,20 @@ fn probe(tunnel: &adit::engine::Tunnel) -> Vec<u8> {
 
 const fn inner_length(family: usize) -> usize {
     [20, 40][family] + 8 + payload::LEN
+}
+
+fn one_that_is_no_tunnel_is_refused() {
+    let pair = Pair::new();
+    let refusal = |name| netns::within(Some(&pair.near), || device::open(name)).unwrap_err();
+    for (name, kind, words) in [
+        ("near0", ErrorKind::InvalidInput, "near0 is an Ethernet-like device (hardware type 1)"),
+        ("lo", ErrorKind::InvalidInput, "lo is no layer-3 tunnel device (hardware type 772)"),
+        ("gre9", ErrorKind::NotFound, "there is no device gre9 here"),
+        ("far0", ErrorKind::NotFound, "there is no device far0 here"),
+    ] {
+        let error = refusal(name);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().starts_with(words), "{error}");
+    }
+    assert!(refusal("near0").to_string().contains("leave `device` away"));
 }
