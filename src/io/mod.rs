@@ -7,6 +7,7 @@
 //! | [`netns`] | running something inside a network namespace |
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
 //! | [`device`] | sending through one of the kernel's own tunnel devices |
+//! | [`xfrm`] | watching the kernel's security associations |
 //! | [`links`] | veth pairs and addresses in namespaces that we made |
 //! | [`local`] | the local socket: HTTP with JSON |
 //!
@@ -18,3 +19,4 @@ pub mod links;
 pub mod local;
 pub mod netns;
 pub mod raw;
+pub mod xfrm;

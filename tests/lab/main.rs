@@ -5,6 +5,7 @@
 //! so and is counted as ignored, or fails if `ADIT_REQUIRE_LAB` is set, as `.ci/run` does.
 
 mod arrival;
+mod associations;
 mod kernel_io;
 mod kinds;
 mod router;
@@ -23,6 +24,9 @@ use router::{Case, Key, Lab, Setting, Style};
 const GUEST: &str = "ADIT_LAB_GUEST";
 
 fn main() {
+    if std::env::var_os(associations::UNPRIVILEGED).is_some() {
+        return associations::say_what_is_seen();
+    }
     let arguments = Arguments::from_args();
     let in_guest = std::env::var_os(GUEST).is_some();
     if in_guest || kernel_has_gre() {
@@ -82,6 +86,7 @@ fn trials() -> Vec<Trial> {
     ];
     trials.extend(kernel_io::trials());
     trials.extend(arrival::trials());
+    trials.extend(associations::trials());
     trials
 }
 

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 
 use adit::io::clock::Clock;
 use adit::io::raw::{self, Inbox};
-use adit::io::{device, netns};
+use adit::io::{device, netns, xfrm};
 use adit::wire::filter::{Pass, Protocol};
 use adit::wire::probe::{Stamp, Template};
 use adit::wire::{Family, payload};
@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case("devices::a_packet_is_known_by_the_device_it_came_by", a_packet_is_known_by_the_device_it_came_by),
         case("devices::one_that_is_no_tunnel_is_refused_with_the_remedy", one_that_is_no_tunnel_is_refused),
+        case("devices::associations_of_a_new_namespace_are_none", associations_of_a_new_namespace_are_none),
     ]
 }
 
@@ -85,4 +86,20 @@ fn one_that_is_no_tunnel_is_refused() {
         assert!(error.to_string().starts_with(words), "{error}");
     }
     assert!(refusal("near0").to_string().contains("leave `device` away"));
+}
+
+/// Many a kernel has no XFRM at all.
+fn associations_of_a_new_namespace_are_none() {
+    let namespace = netns::make().unwrap();
+    match netns::within(Some(&namespace), xfrm::open) {
+        Ok(opened) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let mut watch = runtime.block_on(async { opened.register() }).unwrap();
+            assert!(watch.associations().unwrap().is_empty());
+            assert!(!watch.changed().unwrap());
+        }
+        Err(error) => {
+            assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Unsupported, "this kernel has no XFRM"));
+        }
+    }
 }
