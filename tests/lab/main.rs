@@ -4,10 +4,15 @@
 //! program is run again inside a guest kernel (`guest.sh`). Where neither is possible, one test says
 //! so and is counted as ignored, or fails if `ADIT_REQUIRE_LAB` is set, as `.ci/run` does.
 
+mod arrival;
+mod associations;
 mod esp;
 mod gre;
 mod ipsec;
+mod kernel_io;
+mod kinds;
 mod router;
+mod two;
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -19,6 +24,9 @@ use nix::sched::{CloneFlags, unshare};
 const GUEST: &str = "ADIT_LAB_GUEST";
 
 fn main() {
+    if std::env::var_os(associations::UNPRIVILEGED).is_some() {
+        return associations::say_what_is_seen();
+    }
     let arguments = Arguments::from_args();
     let in_guest = std::env::var_os(GUEST).is_some();
     if in_guest || kernel_has_both() {
@@ -68,5 +76,8 @@ fn kernel_has_both() -> bool {
 fn trials() -> Vec<Trial> {
     let mut trials = gre::trials();
     trials.extend(esp::trials());
+    trials.extend(kernel_io::trials());
+    trials.extend(arrival::trials());
+    trials.extend(associations::trials());
     trials
 }

@@ -134,10 +134,7 @@ mod tests {
     fn a_fingerprint_differs_by_algorithm_and_key() {
         let one = keys(Algorithm::Aes256Gcm, 1);
         assert_eq!(one.fingerprint(), keys(Algorithm::Aes256Gcm, 1).fingerprint());
-        let others = [
-            keys(Algorithm::Aes256Gcm, 2).fingerprint(),
-            keys(Algorithm::ChaCha20Poly1305, 1).fingerprint(),
-        ];
+        let others = [keys(Algorithm::Aes256Gcm, 2).fingerprint(), keys(Algorithm::ChaCha20Poly1305, 1).fingerprint()];
         assert!(!others.contains(&one.fingerprint()));
     }
 
