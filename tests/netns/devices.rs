@@ -64,7 +64,7 @@ fn probe(tunnel: &adit::engine::Tunnel) -> Vec<u8> {
     let secret = payload::Secret { key: payload::Key::new([7; 16]), epoch: 1 };
     let template = Template::new(&tunnel.onion);
     let mut bytes = vec![0; template.len()];
-    assert_eq!(template.emit(&stamp, &secret, &mut bytes), Some(bytes.len()));
+    assert_eq!(template.emit(&stamp, &secret, None, &mut bytes), Some(bytes.len()));
     bytes
 }
 
