@@ -1,0 +1,103 @@
+//! Tunnels that cannot be probed, by no fault of theirs: unknown, with the reason, and never down.
+//!
+//! That no probe can be sent says nothing about what a tunnel carries (law 4). So such a tunnel is as if
+//! it were new, and carries no penalty, until the obstacle is gone.
+
+use std::fmt;
+
+use super::event::Kind;
+use super::health::Health;
+use super::inflight::Standing;
+use super::prober::Burst;
+use super::{Engine, State, Time};
+
+/// Why a tunnel cannot be probed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Keys are handed over at run time, and none have been.
+    NotInstalled,
+    /// Nobody knows which sequence numbers have been used.
+    StateLost(String),
+    /// The kernel has an association with the same SPI for the same address: sending on it would use
+    /// the kernel's sequence numbers and nonces a second time.
+    Conflict(u32),
+    /// Every sequence number has been used.
+    Exhausted,
+    /// The kernel's tunnel device would drop the probe and tell nobody.
+    Withheld(&'static str),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInstalled => {
+                f.write_str("no-keys: no security associations have been installed; run `adit sa install`")
+            }
+            Self::StateLost(why) => write!(f, "sequence-state-lost: {why}"),
+            Self::Conflict(spi) => write!(
+                f,
+                "spi-conflict: the kernel has an association with SPI {spi:#x} for the same address; give this tunnel a \
+                 pair of its own, or use encapsulation = \"device\" for the kernel's"
+            ),
+            Self::Exhausted => f.write_str(
+                "sequence-exhausted: every sequence number of the association has been used; give it new keys and SPIs",
+            ),
+            Self::Withheld(why) => write!(f, "withheld: {why}"),
+        }
+    }
+}
+
+impl Engine {
+    /// Whether the kernel's device would drop a tunnel's probes and tell nobody, and why.
+    pub fn handle_withheld(&mut self, now: Time, tunnel: u32, why: Option<&'static str>) {
+        if (tunnel as usize) < self.probers.len() {
+            self.set_obstacle(now, tunnel, why.map(Obstacle::Withheld));
+        }
+    }
+
+    /// Draws the consequences of an obstacle that is there, or not any more.
+    pub(super) fn set_obstacle(&mut self, now: Time, tunnel: u32, obstacle: Option<Obstacle>) {
+        let before = std::mem::replace(&mut self.probers[tunnel as usize].obstacle, obstacle.clone());
+        match (before, obstacle) {
+            (None, Some(obstacle)) => self.halt(now, tunnel, &obstacle),
+            (Some(_), None) => self.resume(now, tunnel),
+            (Some(before), Some(obstacle)) if before != obstacle => {
+                let tunnel = self.name(tunnel).to_owned();
+                self.tell(now, Kind::Warning { tunnel, reason: obstacle.to_string() });
+            }
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+    }
+
+    /// Nothing can be known of this tunnel any more.
+    fn halt(&mut self, now: Time, tunnel: u32, obstacle: &Obstacle) {
+        let wall = self.wall(now);
+        let prober = &mut self.probers[tunnel as usize];
+        let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
+        for sequence in waiting {
+            prober.in_flight.settle(sequence, Standing::Inconclusive);
+        }
+        let from = prober.health.state();
+        prober.health = Health::new(*prober.health.rules());
+        prober.burst = Burst::default();
+        let name = prober.settings.name.clone();
+        let reason = obstacle.to_string();
+        if from == State::Unknown {
+            self.tell(now, Kind::Warning { tunnel: name, reason });
+        } else {
+            prober.since = wall;
+            let penalty = prober.penalty();
+            self.tell(now, Kind::Transition { tunnel: name, from, to: State::Unknown, rule: 0, reason, penalty });
+            self.steer(now, tunnel);
+        }
+        self.rearm(tunnel);
+    }
+
+    /// A tunnel can be probed again: as if it were new.
+    fn resume(&mut self, now: Time, tunnel: u32) {
+        let prober = &mut self.probers[tunnel as usize];
+        prober.next_due = now;
+        prober.started = false;
+        self.rearm(tunnel);
+    }
+}
