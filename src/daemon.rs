@@ -423,6 +423,8 @@ fn log(event: &Event) {
         EventKind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
         EventKind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
         EventKind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
+        EventKind::Obstacle { tunnel, reason: Some(reason) } => tracing::warn!(tunnel, "cannot be probed: {reason}"),
+        EventKind::Obstacle { tunnel, reason: None } => tracing::info!(tunnel, "can be probed again"),
         EventKind::Association { tunnel, spi_out, spi_in } => {
             tracing::info!(
                 tunnel,

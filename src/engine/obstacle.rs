@@ -58,13 +58,14 @@ impl Engine {
     /// Draws the consequences of an obstacle that is there, or not any more.
     pub(super) fn set_obstacle(&mut self, now: Time, tunnel: u32, obstacle: Option<Obstacle>) {
         let before = std::mem::replace(&mut self.probers[tunnel as usize].obstacle, obstacle.clone());
+        if before == obstacle {
+            return;
+        }
+        let (name, reason) = (self.name(tunnel).to_owned(), obstacle.as_ref().map(Obstacle::to_string));
+        self.tell(now, Kind::Obstacle { tunnel: name, reason });
         match (before, obstacle) {
             (None, Some(obstacle)) => self.halt(now, tunnel, &obstacle),
             (Some(_), None) => self.resume(now, tunnel),
-            (Some(before), Some(obstacle)) if before != obstacle => {
-                let tunnel = self.name(tunnel).to_owned();
-                self.tell(now, Kind::Warning { tunnel, reason: obstacle.to_string() });
-            }
             (None, None) | (Some(_), Some(_)) => {}
         }
     }
@@ -80,14 +81,12 @@ impl Engine {
         let from = prober.health.state();
         prober.health = Health::new(*prober.health.rules());
         prober.burst = Burst::default();
-        let name = prober.settings.name.clone();
-        let reason = obstacle.to_string();
-        if from == State::Unknown {
-            self.tell(now, Kind::Warning { tunnel: name, reason });
-        } else {
+        if from != State::Unknown {
             prober.since = wall;
-            let penalty = prober.penalty();
-            self.tell(now, Kind::Transition { tunnel: name, from, to: State::Unknown, rule: 0, reason, penalty });
+            let (penalty, reason) = (prober.penalty(), obstacle.to_string());
+            let tunnel_name = prober.settings.name.clone();
+            let to = State::Unknown;
+            self.tell(now, Kind::Transition { tunnel: tunnel_name, from, to, rule: 0, reason, penalty });
             self.steer(now, tunnel);
         }
         self.rearm(tunnel);
