@@ -7,7 +7,7 @@ use adit::wire::esp::Algorithm;
 use adit::wire::{Direction, Family};
 use libtest_mimic::{Failed, Trial};
 
-use crate::ipsec::{Case, Ipsec, Pace, Used, Wrong, plain, policy, spi_in, spi_out};
+use crate::ipsec::{Case, Ipsec, Pace, Turn, Used, Wrong, plain, policy, spi_in, spi_out};
 use crate::router::{STYLES, Setting};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -63,7 +63,7 @@ fn none_refused(ipsec: &Ipsec) -> Result<[u64; 2], Failed> {
         let (sent, received) = (before[number - 1].counters.sent, before[number - 1].counters.received);
         let sent = sent..=after[number - 1].counters.sent;
         let of = |spi| used.get(&spi).copied().ok_or_else(|| format!("no association {spi:#x}"));
-        let (opened, sealed) = (of(spi_out(number))?, of(spi_in(number))?);
+        let (opened, sealed) = (of(spi_out(number, Turn::First))?, of(spi_in(number, Turn::First))?);
         let answered = match case.style.direction {
             Direction::Bidirectional => sealed.packets >= received,
             Direction::Unidirectional => sealed.packets == 0,

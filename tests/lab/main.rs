@@ -8,6 +8,7 @@ mod esp;
 mod gre;
 mod ipsec;
 mod router;
+mod sequence;
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -68,5 +69,6 @@ fn kernel_has_both() -> bool {
 fn trials() -> Vec<Trial> {
     let mut trials = gre::trials();
     trials.extend(esp::trials());
+    trials.extend(sequence::trials());
     trials
 }
