@@ -1,7 +1,6 @@
 //! IPsec tunnels: security associations and policies of the kernel's at the router, associations of
 //! adit's own at this side.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -92,71 +91,20 @@ pub(crate) struct Ipsec {
 
 impl Ipsec {
     pub(crate) fn new(cases: &[Case], pace: Pace) -> Result<Self, Failed> {
-        let net = Net::new(ROUTER)?;
-        let far: String = (1..).zip(cases).map(|(number, case)| far(number, case)).collect();
-        net.router_batch(&far)?;
+        let net = router(cases)?;
         let opened = || [Family::V4, Family::V6].map(decapsulate).into_iter().collect();
         let encapsulation = netns::within(Some(&net.far), opened)?;
         let lab = Lab::start(net, cases.iter().map(Case::to_string).collect(), plan(cases, pace))?;
         Ok(Self { lab, cases: cases.to_vec(), _encapsulation: encapsulation })
     }
-
-    /// The counters of what the router's IPsec refused, of those that are not zero.
-    pub(crate) fn refused(&self) -> Result<BTreeMap<String, u64>, Failed> {
-        let text = self.lab.router("cat /proc/net/xfrm_stat")?;
-        let counters = text.lines().filter_map(|line| {
-            let (name, count) = line.split_once(char::is_whitespace)?;
-            Some((name.to_owned(), count.trim().parse::<u64>().ok()?))
-        });
-        let counters: BTreeMap<String, u64> = counters.collect();
-        if !counters.contains_key("XfrmInStateSeqError") {
-            return Err(format!("this kernel does not count: {text}").into());
-        }
-        Ok(counters.into_iter().filter(|(_, count)| *count > 0).collect())
-    }
-
-    /// The router's associations, by SPI.
-    pub(crate) fn associations(&self) -> Result<BTreeMap<u32, Used>, Failed> {
-        used(&self.lab.router("ip -s xfrm state")?)
-    }
 }
 
-/// What the router's kernel says of the use of one association.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Used {
-    /// Packets sealed or opened.
-    pub(crate) packets: u64,
-    /// Packets refused: ahead of or behind the replay window, seen before, with a wrong ICV.
-    pub(crate) refused: [u64; 3],
-}
-
-/// Reads `ip -s xfrm state`.
-fn used(text: &str) -> Result<BTreeMap<u32, Used>, Failed> {
-    let mut all = BTreeMap::new();
-    let mut spi = None;
-    for line in text.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |text: &str| text.split('(').next().and_then(|digits| digits.parse::<u64>().ok());
-        match words[..] {
-            ["proto", "esp", "spi", text, ..] => {
-                let digits = text.trim_start_matches("0x").split('(').next().unwrap_or_default();
-                spi = u32::from_str_radix(digits, 16).ok();
-            }
-            [bytes, packets] if bytes.ends_with("(bytes),") && packets.ends_with("(packets)") => {
-                let (Some(spi), Some(packets)) = (spi, number(packets)) else { continue };
-                all.entry(spi).or_insert_with(Used::default).packets = packets;
-            }
-            ["replay-window", window, "replay", replay, "failed", failed] => {
-                let (Some(spi), Some(a), Some(b), Some(c)) = (spi, number(window), number(replay), number(failed))
-                else {
-                    continue;
-                };
-                all.entry(spi).or_insert_with(Used::default).refused = [a, b, c];
-            }
-            _ => {}
-        }
-    }
-    if all.is_empty() && !text.is_empty() { Err(format!("not understood: {text}").into()) } else { Ok(all) }
+/// A router with associations and policies for all tunnels.
+pub(crate) fn router(cases: &[Case]) -> Result<Net, Failed> {
+    let net = Net::new(ROUTER)?;
+    let far: String = (1..).zip(cases).map(|(number, case)| far(number, case)).collect();
+    net.router_batch(&far)?;
+    Ok(net)
 }
 
 sockopt_impl!(

@@ -4,6 +4,7 @@
 //! program is run again inside a guest kernel (`guest.sh`). Where neither is possible, one test says
 //! so and is counted as ignored, or fails if `ADIT_REQUIRE_LAB` is set, as `.ci/run` does.
 
+mod counters;
 mod esp;
 mod gre;
 mod ipsec;

@@ -17,6 +17,7 @@ use libtest_mimic::{Failed, Trial};
 use nix::libc;
 use socket2::{Domain, Socket, Type};
 
+use crate::counters;
 use crate::ipsec::{Case, Ipsec, Pace, Turn, material, plain, spi_in, spi_out, states};
 use crate::router::{STYLES, address};
 
@@ -59,7 +60,7 @@ fn replayed() -> Result<(), Failed> {
     send(&ipsec.lab.net.near, &probe)?;
     answered(&ipsec, 3)?;
     // The kernel agrees about what a replay is; the rest of what adit sent it took.
-    let refused: Vec<(String, u64)> = ipsec.refused()?.into_iter().collect();
+    let refused: Vec<(String, u64)> = counters::refused(&ipsec.lab)?.into_iter().collect();
     if refused == [("XfrmInStateSeqError".to_owned(), 1)] { Ok(()) } else { Err(format!("{refused:?}").into()) }
 }
 
@@ -159,11 +160,15 @@ xfrm state delete src 198.51.100.1 dst 192.0.2.1 proto esp spi {:#x}\n",
     ))?;
     answered(&ipsec, 5)?;
     let after = ipsec.lab.views().remove(0);
-    let used = ipsec.associations()?;
+    let used = counters::associations(&ipsec.lab)?;
     let both =
         [spi_out(1, Turn::Second), spi_in(1, Turn::Second)].map(|spi| used.get(&spi).map_or(0, |used| used.packets));
-    if after.counters.lost != before.counters.lost || both[0] < 13 || both[1] < 10 || !ipsec.refused()?.is_empty() {
-        return Err(format!("{:?} {used:?} {:?}", after.counters, ipsec.refused()?).into());
+    if after.counters.lost != before.counters.lost
+        || both[0] < 13
+        || both[1] < 10
+        || !counters::refused(&ipsec.lab)?.is_empty()
+    {
+        return Err(format!("{:?} {used:?} {:?}", after.counters, counters::refused(&ipsec.lab)?).into());
     }
     ipsec.lab.none_rejected()
 }
