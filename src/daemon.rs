@@ -11,6 +11,7 @@
 
 mod outlet;
 pub mod plan;
+pub mod records;
 
 use std::fs::{File, OpenOptions};
 use std::future::poll_fn;
@@ -23,16 +24,21 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tokio::sync::{mpsc, watch};
 
-use crate::engine::event::{Event, Kind, Ring};
+use crate::engine::esp::Reserve;
+use crate::engine::event::{Event, Kind as EventKind, Ring};
+use crate::engine::ledger::{Kind, Lost, NotReserved};
 use crate::engine::numbers::Numbers;
-use crate::engine::{Engine, Material, Namespace, Pair, Setup, Start, Transmit, Unsent};
+use crate::engine::{Engine, Material, Namespace, Pair, Setup, Transmit, Unsent, WallTime};
 use crate::io::clock::Clock;
+use crate::io::ledger::{Clerk, Report};
 use crate::io::local::{self, Bound, Handle, Question};
 use crate::io::raw::{Drained, Inbox, Opened, Receiver};
+use crate::io::xfrm::{self, Watch};
 use crate::wire::esp::IvSeed;
 use crate::wire::payload::{Key, Secret};
 use outlet::Outlet;
 use plan::{Plan, Sockets};
+use records::Records;
 
 /// Bytes of probes that are gathered before they are sent: some 200 of the usual size.
 const OUTGOING: usize = 64 << 10;
@@ -49,6 +55,10 @@ const SLEPT: Duration = Duration::from_millis(200);
 pub struct Daemon {
     engine: Engine,
     clock: Clock,
+    /// Whoever keeps the record of ESP sequence numbers.
+    clerk: Option<Clerk>,
+    /// The kernel's own security associations.
+    watches: Vec<(Namespace, Watch)>,
     receivers: Vec<(Namespace, Receiver)>,
     outlets: Vec<Outlet>,
     /// Held open only.
@@ -77,25 +87,26 @@ impl Daemon {
         });
         let record = record.transpose()?.map(BufWriter::new);
         let clock = Clock::start();
+        let Records { clerk, starts } = records(&plan, clock.wall())?;
         let now = clock.now();
         let register = |(namespace, opened): (Namespace, Opened)| Ok((namespace, opened.register(now)?));
         let receivers = opened.into_iter().map(register).collect::<io::Result<_>>()?;
-        let associations = plan
-            .material
-            .iter()
-            .map(|(&tunnel, material)| Ok((tunnel, Start { pair: Some(begun(material)?), lost: None })));
-        let associations = associations.collect::<io::Result<_>>()?;
         let setup = Setup {
             tunnels: plan.tunnels,
             routes: plan.routes,
             secret: secret()?,
             record: record.is_some(),
-            associations,
+            associations: starts,
         };
         let (ask, questions) = mpsc::channel(QUESTIONS);
         let (last_event, heard) = watch::channel(0);
-        let daemon = Self {
+        let recorder = clerk.as_ref().map(Clerk::recorder);
+        let register = |(namespace, watch): (Namespace, xfrm::Opened)| Ok((namespace, watch.register()?));
+        let watches = watches.into_iter().map(register).collect::<io::Result<_>>()?;
+        let mut daemon = Self {
             engine: Engine::new(now, clock.wall(), setup),
+            clerk,
+            watches,
             clock,
             receivers,
             outlets,
@@ -108,7 +119,9 @@ impl Daemon {
             record,
             told: 0,
         };
-        Ok((daemon, Handle::new(ask, heard), bound))
+        daemon.note_interfaces();
+        daemon.look_at_kernel(true);
+        Ok((daemon, Handle::new(ask, heard).recording(recorder), bound))
     }
 
     /// Probes until `stop` completes. Nothing else ends it: what fails on the way is told.
@@ -122,7 +135,8 @@ impl Daemon {
                 biased;
                 () = &mut stop => break,
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
-                () = readable(&self.receivers) => {}
+                Some(report) = report(&mut self.clerk) => self.reserved(report),
+                () = readable(&self.receivers, &self.watches) => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -155,9 +169,11 @@ impl Daemon {
         if slept > SLEPT {
             self.engine.handle_suspend(now, slept);
         }
+        self.look_at_kernel(false);
         self.engine.handle_timeout(now);
         self.listen();
         self.transmit();
+        self.reserve();
         self.tell();
     }
 
@@ -175,7 +191,55 @@ impl Daemon {
             }
         }
         let now = self.clock.now();
-        self.inbox.deliver(|at, namespace, arrived| self.engine.handle_datagram(now, at, namespace, 0, arrived));
+        self.inbox.deliver(|at, namespace, interface, arrived| {
+            self.engine.handle_datagram(now, at, namespace, interface, arrived);
+        });
+    }
+
+    /// Tells the engine by which devices answers must come.
+    fn note_interfaces(&mut self) {
+        for (egress, outlet) in (0..).zip(&self.outlets) {
+            self.engine.handle_interface(egress, outlet.interface());
+        }
+    }
+
+    /// Tells the engine which associations the kernel has, where they have changed, or `anyway`.
+    fn look_at_kernel(&mut self, anyway: bool) {
+        for (namespace, watch) in &mut self.watches {
+            let known = match watch.changed() {
+                Ok(false) if !anyway => continue,
+                Ok(_) => watch.associations(),
+                Err(error) => Err(error),
+            };
+            match known {
+                Ok(known) => self.engine.handle_kernel_associations(self.clock.now(), *namespace, known),
+                Err(error) => tracing::warn!(%error, "the kernel's security associations cannot be read"),
+            }
+        }
+    }
+
+    /// Passes on what the engine wants to be written down.
+    fn reserve(&mut self) {
+        while let Some(Reserve { key, mark }) = self.engine.poll_reserve() {
+            if let Some(clerk) = &self.clerk {
+                clerk.reserve(key, mark);
+            }
+        }
+    }
+
+    fn reserved(&mut self, report: Report) {
+        let now = self.clock.now();
+        match report {
+            Report::Reserved { fingerprint, mark } => self.engine.handle_reserved(fingerprint, mark),
+            Report::Failed { fingerprint, reason: NotReserved::Unwritten(why) } => {
+                self.engine.handle_unreserved(now, fingerprint, &why);
+            }
+            Report::Failed { fingerprint, reason: NotReserved::Lost(lost) } => {
+                let name = self.engine.whose(fingerprint).unwrap_or_default();
+                let why = format!("{lost}; {}", lost.remedy(name, Kind::Static));
+                self.engine.handle_state_lost(now, fingerprint, &why);
+            }
+        }
     }
 
     /// Has the kernel pass the ESP packets that are ours, where that has changed.
@@ -270,6 +334,18 @@ fn write(events: &Ring, since: u64, record: &mut BufWriter<File>) -> io::Result<
     record.flush()
 }
 
+/// The pairs to start with.
+fn records(plan: &Plan, wall: WallTime) -> io::Result<Records> {
+    let is_esp = plan.tunnels.iter().any(|tunnel| tunnel.terms.is_some());
+    match plan.state_dir.as_ref().filter(|_| is_esp) {
+        Some(state_dir) => {
+            let remedy = |tunnel: u32, lost: &Lost| lost.remedy(&plan.tunnels[tunnel as usize].name, Kind::Static);
+            Records::open(state_dir, &plan.material, wall, Vec::new(), remedy)
+        }
+        None => Records::none(&plan.material),
+    }
+}
+
 /// A pair for keys that do not outlive this process: its numbers begin at 1, and nothing records them.
 ///
 /// # Errors
@@ -309,25 +385,34 @@ fn unsent(error: Errno) -> Unsent {
     }
 }
 
-async fn readable(receivers: &[(Namespace, Receiver)]) {
+/// The next report of the clerk; none ever, where there is no clerk or it has ended.
+async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
+    match clerk {
+        Some(clerk) => clerk.report().await,
+        None => None,
+    }
+}
+
+async fn readable(receivers: &[(Namespace, Receiver)], watches: &[(Namespace, Watch)]) {
     poll_fn(|context| {
         // Every one is asked, so that every one knows whom to wake.
         let ready = receivers.iter().filter(|(_, receiver)| receiver.poll_ready(context).is_ready()).count();
-        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
+        let changed = watches.iter().filter(|(_, watch)| watch.poll_ready(context).is_ready()).count();
+        if ready + changed > 0 { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }
 
 fn log(event: &Event) {
     match &event.kind {
-        Kind::Transition { tunnel, from, to, reason, penalty, .. } => {
+        EventKind::Transition { tunnel, from, to, reason, penalty, .. } => {
             tracing::info!(tunnel, %from, %to, penalty, "{reason}");
         }
-        Kind::Route { prefix, from, to } => tracing::info!(prefix, ?from, ?to, "route moved"),
-        Kind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
-        Kind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
-        Kind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
-        Kind::Association { tunnel, spi_out, spi_in } => {
+        EventKind::Route { prefix, from, to } => tracing::info!(prefix, ?from, ?to, "route moved"),
+        EventKind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
+        EventKind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
+        EventKind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
+        EventKind::Association { tunnel, spi_out, spi_in } => {
             tracing::info!(
                 tunnel,
                 spi_out = format!("{spi_out:#x}"),
@@ -335,8 +420,8 @@ fn log(event: &Event) {
                 "new associations"
             );
         }
-        Kind::Start { tunnels, version } => tracing::info!(tunnels, version, "started"),
-        Kind::Stop {} => tracing::info!("stopped"),
-        Kind::Sample { .. } => {}
+        EventKind::Start { tunnels, version } => tracing::info!(tunnels, version, "started"),
+        EventKind::Stop {} => tracing::info!("stopped"),
+        EventKind::Sample { .. } => {}
     }
 }

@@ -153,6 +153,36 @@ fn the_effective_configuration_is_whole_and_reads_back() {
 }
 
 #[test]
+fn check_reads_key_files_and_never_shows_a_key() {
+    let folder = Folder::new();
+    let keys = ["0f1e2d3c", "4b5a6978"].map(|word| word.repeat(16));
+    for (name, key) in ["out", "in"].iter().zip(&keys) {
+        folder.file(name, key);
+        fs::set_permissions(folder.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let esp = "[tunnel.esp]\nkeys = \"static\"\nspi_out = 0x1001\nspi_in = 0x2001\n\
+               algorithm = \"aes256-cbc-hmac-sha256\"\nkey_out_file = \"out\"\nkey_in_file = \"in\"\n";
+    let text = GOOD.replace("gre", "esp").replace("[[route]]", &format!("{esp}[[route]]"));
+    let file = folder.file("esp.toml", &text);
+    assert_eq!(say(&["check", "--config", &file]).good(), format!("{file}: good: 1 tunnels, 1 routes\n"));
+    let whole = say(&["check", "--effective", "--config", &file]).good();
+    for line in
+        ["keys = \"static\"", "spi_out = 0x1001", "esn = true", "replay_window = 64", "udp_encapsulation = false"]
+    {
+        assert!(whole.contains(line), "{line} is not in\n{whole}");
+    }
+    let again = folder.file("whole.toml", &whole);
+    assert_eq!(say(&["check", "--effective", "--config", &again]).good(), whole);
+    folder.file("in", &keys[0]);
+    let equal = say(&["check", "--config", &file]).bad(78, &[&format!("{file}:15:15: "), "same key"]);
+    fs::set_permissions(folder.path("out"), fs::Permissions::from_mode(0o644)).unwrap();
+    let open = say(&["check", "--config", &file]).bad(78, &[&format!("{file}:14:16: "), "mode 0644", "chmod 0600"]);
+    for said in [whole, equal, open] {
+        assert!(!said.contains("0f1e2d3c") && !said.contains("4b5a6978"), "{said}");
+    }
+}
+
+#[test]
 fn check_knows_a_far_end() {
     let folder = Folder::new();
     let tunnel = GOOD.split("[[route]]").next().unwrap();

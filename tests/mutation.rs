@@ -7,12 +7,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot read its data must fail")]
 
 mod packets;
+mod sealed;
 mod sim;
 
 use std::net::Ipv6Addr;
 
 use adit::engine::settings::ReturnPath;
 use adit::engine::{Engine, Setup, Time, Tunnel, WallTime, schedule};
+use adit::wire::esp::{self, Inbound};
 use adit::wire::payload::Secret;
 use adit::wire::probe::{self, Arrived};
 use adit::wire::{Direction, Ends, Onion, Reject, gre, icmp, ip, payload, quote};
@@ -217,6 +219,9 @@ fn feed_all_parsers(bytes: &[u8], secret: &Secret, random: &mut Random) {
     let _ = icmp::parse(&ip::Packet { source: "192.0.2.1".parse().unwrap(), ..packet });
     let _ = payload::parse(bytes, ends, secret);
     let _ = payload::claimed_tunnel(bytes);
+    if let Ok(packet) = esp::udp::parse(bytes) {
+        assert!(packet.len() + esp::udp::HEADER <= bytes.len());
+    }
     let protocol = [gre::PROTOCOL, ip::ICMP, ip::ICMPV6, 17][random.below(4)];
     for arrived in
         [Arrived::V4(bytes), Arrived::V6 { protocol, source: address(2), destination: address(1), payload: bytes }]
@@ -309,4 +314,116 @@ fn random_mutations_of_true_answers() {
     }
     println!("{taken} changed answers were taken: TTL, DSCP, identification and the like");
     assert!(taken > 0);
+}
+
+/// An ESP packet, and an association that has opened those that came before it.
+struct Sealed {
+    fixture: sealed::Fixture,
+    at: usize,
+    bytes: Vec<u8>,
+}
+
+impl Sealed {
+    /// The first packets of each association: the others only differ in length.
+    fn all() -> Vec<Self> {
+        let accepted = sealed::all().into_iter().filter(|fixture| fixture.name.starts_with("accept-"));
+        let each = |fixture: sealed::Fixture| {
+            // Without what lies behind a datagram, which means nothing.
+            let end = |bytes: &[u8]| {
+                if fixture.udp { usize::from(bytes[4]) << 8 | usize::from(bytes[5]) } else { bytes.len() }
+            };
+            let whole = |packet: &sealed::Packet| packet.bytes()[..end(&packet.bytes())].to_vec();
+            let bytes: Vec<Vec<u8>> = fixture.packets.iter().take(4).map(whole).collect();
+            bytes.into_iter().enumerate().map(move |(at, bytes)| Self { fixture: fixture.clone(), at, bytes })
+        };
+        accepted.flat_map(each).collect()
+    }
+
+    fn inbound(&self) -> Inbound {
+        let mut inbound = self.fixture.inbound();
+        for packet in &self.fixture.packets[..self.at] {
+            self.fixture.open(&mut inbound, &packet.bytes()).unwrap();
+        }
+        inbound
+    }
+
+    /// What is under the ICV, and the ICV.
+    fn esp<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        if self.fixture.udp { esp::udp::parse(bytes).ok() } else { Some(bytes) }
+    }
+
+    /// Nothing comes of these bytes, and the packet itself is still taken.
+    fn refuses(&self, inbound: &mut Inbound, bytes: &[u8], what: &dyn Fn() -> String) {
+        let highest = inbound.highest();
+        assert!(self.fixture.open(inbound, bytes).is_err(), "{}", what());
+        assert_eq!(inbound.highest(), highest, "{}", what());
+    }
+
+    fn opens(&self, mut inbound: Inbound) {
+        let opened = self.fixture.open(&mut inbound, &self.bytes).map_err(Reject::label);
+        assert_eq!(opened, self.fixture.packets[self.at].outcome(), "{}", self.fixture.name);
+    }
+}
+
+#[test]
+fn every_truncation_of_an_esp_packet_is_refused_and_moves_nothing() {
+    for sealed in Sealed::all() {
+        let mut inbound = sealed.inbound();
+        for length in 0..sealed.bytes.len() {
+            let what = || format!("{}, packet {} cut to {length}", sealed.fixture.name, sealed.at);
+            sealed.refuses(&mut inbound, &sealed.bytes[..length], &what);
+        }
+        sealed.opens(inbound);
+    }
+}
+
+#[test]
+fn every_single_bit_flip_of_an_esp_packet_is_refused_and_moves_nothing() {
+    let (mut flips, mut harmless) = (0_u32, 0_u32);
+    for sealed in Sealed::all() {
+        let mut inbound = sealed.inbound();
+        let original = sealed.esp(&sealed.bytes).unwrap();
+        for bit in 0..sealed.bytes.len() * 8 {
+            let mut bytes = sealed.bytes.clone();
+            bytes[bit / 8] ^= 0x80 >> (bit % 8);
+            let what = || format!("{}, packet {}, bit {bit}", sealed.fixture.name, sealed.at);
+            if sealed.esp(&bytes) == Some(original) {
+                // The far end's port or the checksum: no part of ESP.
+                assert!(sealed.fixture.udp && [0, 1, 6, 7].contains(&(bit / 8)), "{}", what());
+                harmless += 1;
+            } else {
+                sealed.refuses(&mut inbound, &bytes, &what);
+            }
+            flips += 1;
+        }
+        sealed.opens(inbound);
+    }
+    println!("{flips} flips, of which {harmless} are outside ESP");
+    assert!(flips > 100_000);
+}
+
+#[test]
+fn random_mutations_of_esp_packets() {
+    let all = Sealed::all();
+    let genuine: Vec<&[u8]> = all.iter().map(|sealed| sealed.esp(&sealed.bytes).unwrap()).collect();
+    let mut inbounds: Vec<Inbound> = all.iter().map(Sealed::inbound).collect();
+    let mut random = Random { seed: 0xE5B, drawn: 0 };
+    let mut met = [0_u64; Reject::COUNT];
+    for number in 0..mutations() / 4 {
+        let (at, other) = (random.below(all.len()), random.below(all.len()));
+        let mut bytes = all[at].bytes.clone();
+        random.mutate(&mut bytes, &all[other].bytes);
+        let highest = inbounds[at].highest();
+        match all[at].fixture.open(&mut inbounds[at], &bytes) {
+            // Unchanged after all, or another one of the same association.
+            Ok(_) => assert!(genuine.contains(&all[at].esp(&bytes).unwrap()), "mutation {number}: {bytes:02x?}"),
+            Err(reject) => {
+                met[reject.index()] += 1;
+                let moved = inbounds[at].highest() > highest;
+                assert!(!moved || genuine.contains(&all[at].esp(&bytes).unwrap()), "mutation {number}: {bytes:02x?}");
+            }
+        }
+    }
+    let met = met.iter().filter(|count| **count > 0).count();
+    assert!(met >= 7, "only {met} reasons were met");
 }

@@ -4,8 +4,9 @@ mod sim;
 
 use std::collections::BTreeSet;
 
-use adit::engine::Engine;
+use adit::engine::{Engine, Setup, Time, WallTime};
 use adit::io::local::OPENAPI;
+use adit::wire::esp::Algorithm;
 use serde_json::Value;
 use sim::{Sim, at_ms};
 
@@ -70,6 +71,26 @@ fn every_view_is_as_described() {
     }
     for tunnel in 0..2 {
         described(serde_json::to_value(sim.engine.explain(now, tunnel)).expect("a value"), "Explanation");
+    }
+}
+
+#[test]
+fn associations_are_as_described() {
+    let setup = Setup {
+        tunnels: (0..2).map(|index| sim::esp::esp_tunnel(index, Algorithm::Aes256Gcm, false)).collect(),
+        routes: Vec::new(),
+        secret: sim::secret(),
+        record: false,
+        associations: [(0, sim::esp::started(&sim::esp::gcm(1)))].into(),
+    };
+    let engine = Engine::new(Time::ZERO, WallTime(0), setup);
+    let all = description()["components"]["schemas"].clone();
+    let views = engine.associations(None);
+    assert_eq!(views.len(), 2);
+    for view in views {
+        let value = serde_json::to_value(view).expect("a value");
+        check(&value["pair"], &all["Associations"]["properties"]["pair"], &all, "pair");
+        check(&value, &all["Associations"], &all, "Associations");
     }
 }
 

@@ -21,7 +21,7 @@ Exit codes:
   77  not permitted; the message names the capability or group that is missing
   78  the configuration or another input file is wrong; the message names the place";
 
-/// Packet-level health checks for GRE tunnels, and steering away from the sick ones.
+/// Packet-level health checks for GRE and IPsec tunnels, and steering away from the sick ones.
 ///
 /// adit sends ICMP probes inside each tunnel, judges it healthy, degraded or down, and adds a
 /// penalty to the priority of every route over it, so that traffic takes the best way that is left.
@@ -49,7 +49,7 @@ pub enum Command {
     /// Show adit at work on this machine, without configuration and without root
     ///
     /// Makes network namespaces of its own (inside a user namespace where not root), a far end with three
-    /// GRE tunnels, two routes and real probes; breaks a tunnel, shows how traffic leaves it, heals it and
+    /// GRE tunnels and one of ESP, two routes and real probes; breaks a tunnel, shows how traffic leaves it, heals it and
     /// shows the way back. The thresholds are compressed in time, and the screen says so. Nothing is left behind.
     Demo(Demo),
     /// Validate a configuration: every problem with file, line, column and what to write instead
@@ -68,6 +68,9 @@ pub enum Command {
     Drain(Drain),
     /// Let traffic come back to a drained tunnel
     Undrain(Undrain),
+    /// Hand security associations to an ESP tunnel, show them, or begin their sequence numbers
+    #[command(subcommand)]
+    Sa(Sa),
     /// Run recorded samples through the health rules
     ///
     /// Reads one JSON object a line: {"t": 12.345, "ok": true, "tunnel": "ams-1"}, t in seconds, exact to
@@ -210,6 +213,48 @@ pub struct Undrain {
     pub tunnel: String,
 }
 
+/// `adit sa`
+#[derive(Debug, Subcommand)]
+pub enum Sa {
+    /// Hand a fresh pair of security associations to a tunnel with keys = "installed"
+    ///
+    /// The pair is one JSON object:
+    /// {"algorithm": "aes256-gcm", "spi_out": "0x1001", "spi_in": "0x2001", "key_out": "…", "key_in": "…"}
+    /// with the keys in hexadecimal or Base64: the cipher's key followed by its salt (4 bytes) or by the
+    /// authentication key (32 bytes), as the kernel's `ip xfrm` takes them. Optional: "esn" and "replay_window" (else
+    /// as configured) and "grace" ("30s"): how long answers by the old pair are still accepted. The new pair seals at once, so
+    /// give it to the far router first. Keys stay in memory only; one that has been installed before is refused,
+    /// because its sequence numbers, and with them its nonces, have been used.
+    Install {
+        /// The tunnel
+        tunnel: String,
+        /// File with the pair, which only its owner may read; - for standard input
+        #[arg(default_value = "-")]
+        file: PathBuf,
+    },
+    /// Show SPIs, algorithms, sequence numbers and fingerprints of keys; never a key
+    Show {
+        /// Show one tunnel only
+        tunnel: Option<String>,
+        /// Print JSON, as the local socket gives it
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say that nobody has used the numbers from here on: for a tunnel with keys = "static"
+    ///
+    /// A record that is missing cannot say whether it was lost or never written, so a static pair is
+    /// used only after somebody has said that it is new. Without --at the numbers begin where the clock
+    /// is: 4 a second since 2026. After a loss name a number above the far router's own
+    /// counter (`ip -s xfrm state` there), or change keys and SPIs at both ends.
+    Begin {
+        /// The tunnel
+        tunnel: String,
+        /// The first number to use
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        at: Option<u64>,
+    },
+}
+
 /// `adit replay`
 #[derive(Debug, Arguments)]
 pub struct Replay {
@@ -249,6 +294,10 @@ pub struct Reflect {
     /// Configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// Say that nobody has used the keys of an ESP tunnel, or none of its sequence numbers from N on; may be
+    /// given more than once
+    #[arg(long, value_name = "TUNNEL[=N]")]
+    pub begin: Vec<String>,
     /// End after so long, such as 90s
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub lasting: Option<Duration>,

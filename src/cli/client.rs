@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode};
@@ -25,12 +25,17 @@ pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
 
 /// Asks and waits for a whole JSON answer.
 pub(super) async fn get(socket: &Path, path: &str) -> Result<Value, Failure> {
-    in_time(socket, whole(request(socket, Method::GET, path).await?)).await
+    in_time(socket, whole(request(socket, Method::GET, path, Bytes::new()).await?)).await
 }
 
 /// Asks for a change.
 pub(super) async fn post(socket: &Path, path: &str) -> Result<Value, Failure> {
-    in_time(socket, whole(request(socket, Method::POST, path).await?)).await
+    post_body(socket, path, Bytes::new()).await
+}
+
+/// Asks for a change that is described in the body.
+pub(super) async fn post_body(socket: &Path, path: &str, body: Bytes) -> Result<Value, Failure> {
+    in_time(socket, whole(request(socket, Method::POST, path, body).await?)).await
 }
 
 async fn in_time<T>(socket: &Path, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -53,7 +58,7 @@ pub(super) async fn lines(
     path: &str,
     mut to: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut body = request(socket, Method::GET, path).await?.into_body();
+    let mut body = request(socket, Method::GET, path, Bytes::new()).await?.into_body();
     let mut rest = Vec::new();
     while let Some(frame) = body.frame().await {
         rest.extend_from_slice(frame.map_err(broken)?.data_ref().map_or(&[][..], |bytes| bytes));
@@ -65,15 +70,15 @@ pub(super) async fn lines(
     Ok(())
 }
 
-async fn request(socket: &Path, method: Method, path: &str) -> Result<Response<Incoming>, Failure> {
-    in_time(socket, begin(socket, method, path)).await
+async fn request(socket: &Path, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
+    in_time(socket, begin(socket, method, path, body)).await
 }
 
-async fn begin(socket: &Path, method: Method, path: &str) -> Result<Response<Incoming>, Failure> {
+async fn begin(socket: &Path, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(|error| unreachable(socket, &error))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     tokio::spawn(connection);
-    let request = Request::builder().method(method).uri(path).header("host", "adit").body(Empty::<Bytes>::new());
+    let request = Request::builder().method(method).uri(path).header("host", "adit").body(Full::new(body));
     let request = request.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
     let response = sender.send_request(request).await.map_err(broken)?;
     if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
@@ -84,6 +89,8 @@ async fn problem(response: Response<Incoming>) -> Failure {
     let exit = match response.status() {
         StatusCode::FORBIDDEN => Exit::NotPermitted,
         StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => Exit::Usage,
+        StatusCode::UNPROCESSABLE_ENTITY => Exit::BadInput,
+        StatusCode::CONFLICT => Exit::BadNews,
         _ => Exit::Unreachable,
     };
     let status = response.status();

@@ -19,6 +19,7 @@ mod reflect;
 mod replay;
 mod routes;
 mod run;
+mod sa;
 mod status;
 mod text;
 
@@ -112,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Events(events) => events::run(&socket, &events),
         Command::Drain(drain) => drain::drain(&socket, &drain),
         Command::Undrain(undrain) => drain::undrain(&socket, &undrain),
+        Command::Sa(sa) => sa::run(&socket, &sa),
         Command::Replay(replay) => replay::run(&replay),
         Command::Reflect(reflect) => reflect::run(&reflect),
         Command::Completions { shell } => generate::completions(shell),

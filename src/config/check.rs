@@ -81,7 +81,7 @@ pub(super) struct HealthCheck {
     target: Option<Placed<IpAddr>>,
     return_path: Option<Placed<ReturnPath>>,
     size: Option<Placed<u16>>,
-    mark_key: Option<Placed<KeyFile>>,
+    mark_key: Option<Placed<KeyFile<payload::Key>>>,
     rules: WrittenRules,
 }
 
@@ -102,7 +102,7 @@ impl HealthCheck {
             target: section.address("target", "192.0.2.1"),
             return_path: section.choice("return_path", &[("strict", ReturnPath::Strict), ("any", ReturnPath::Any)]),
             size: size(&mut section),
-            mark_key: key_file::read(&mut section),
+            mark_key: key_file::mark(&mut section),
             rules: WrittenRules::read(&mut section, title),
         };
         section.finish();
@@ -165,7 +165,7 @@ impl HealthCheck {
     }
 
     /// The file of the reflector's key.
-    pub(super) fn mark_key_file(&self) -> Option<&KeyFile> {
+    pub(super) fn mark_key_file(&self) -> Option<&KeyFile<payload::Key>> {
         self.mark_key.as_ref().map(|key| &key.value)
     }
 

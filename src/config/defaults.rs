@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::check::Rate;
 use crate::engine::penalty::BASE_MAX;
 use crate::engine::window::RECENT_MAX;
+use crate::wire::esp::Algorithm;
 use crate::wire::payload;
 
 /// `daemon.socket`.
@@ -31,6 +32,20 @@ pub const MARK: u32 = 0;
 pub const SERVERS: u32 = 1;
 /// More than this many are a slip of the finger: at 60 s for each nothing is stretched any more.
 pub const SERVERS_MAX: u32 = 1_024;
+/// `esp.algorithm` where keys are installed, and those of a pair do not say: what key exchanges agree
+/// on (RFC 8221 section 5 has it among what everybody must have).
+pub const ALGORITHM: Algorithm = Algorithm::Aes256Gcm;
+/// `esp.esn`: extended sequence numbers, as between routers that have not agreed on anything else (RFC
+/// 4303 section 2.2.1). Without them the numbers of a static pair can run out. The far router must have
+/// the same; for `ip xfrm` that is `flag esn`.
+pub const ESN: bool = true;
+/// `esp.replay_window`, in sequence numbers (64 is what RFC 4303 section 3.4.3 prefers).
+///
+/// 0 is none. RFC 4303 section 5 advises that for static keys: a sender that does not keep count for
+/// ever begins at 1 when it starts again, and a window refuses it until it has come past where it was.
+/// adit keeps count; a far router that does not, as a Linux kernel with `ip xfrm`, needs 0 here. No
+/// probe is answered twice all the same.
+pub const REPLAY_WINDOW: u32 = 64;
 /// Letters of a name: it has to fit a table's column and a metric's label.
 pub const NAME_MAX: usize = 64;
 
@@ -73,6 +88,8 @@ pub const WEIGHT: u32 = 1;
 /// What a next hop's weight can be in the kernel (`rtnh_hops` holds it less one, in 8 bits).
 pub const WEIGHT_RANGE: RangeInclusive<u32> = 1..=256;
 
+/// `reflect.state_dir`.
+pub const REFLECT_STATE_DIR: &str = "/var/lib/adit-reflect";
 /// `fault.after` and `fault.for`: longer than any test.
 pub const FAULT_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(30 * 86_400);
 /// `fault.delay` and `fault.jitter`.

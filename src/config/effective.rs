@@ -5,11 +5,12 @@ use std::path::Path;
 
 use super::check::Cadence;
 use super::notation::{dscp_written, percent, written};
-use super::tunnel::Tunnel;
+use super::tunnel::{Esp, Tunnel};
 use super::{Config, Daemon};
 use crate::engine::Route;
 use crate::engine::health::Rules;
-use crate::engine::settings::{ReturnPath, Timeout};
+use crate::engine::settings::{ReturnPath, Source, Timeout};
+use crate::wire::esp::Shape;
 use crate::wire::{Encapsulation, Kind, gre};
 
 /// TOML text, line by line.
@@ -65,19 +66,28 @@ fn tunnel(tunnel: &Tunnel, lines: &mut Lines) {
     lines.header("[[tunnel]]");
     lines.text("name", &tunnel.name);
     lines.text("encapsulation", onion.encapsulation.name());
-    lines.text("local_endpoint", onion.outer.local().to_string());
-    lines.text("remote_endpoint", onion.outer.far().to_string());
+    if tunnel.written.endpoints {
+        lines.text("local_endpoint", onion.outer.local().to_string());
+        lines.text("remote_endpoint", onion.outer.far().to_string());
+    }
     tunnel.written.interface_address.iter().for_each(|address| lines.text("interface_address", address.to_string()));
     tunnel.netns.iter().for_each(|netns| lines.text("netns", netns.to_string()));
     tunnel.underlay_device.iter().for_each(|device| lines.text("underlay_device", device));
-    lines.line("mark", tunnel.mark);
-    lines.line("ttl", onion.ttl);
+    tunnel.device.iter().for_each(|device| lines.text("device", device));
+    // What a tunnel that the kernel wraps cannot have, it cannot read either.
+    if tunnel.device.is_none() {
+        lines.line("mark", tunnel.mark);
+    }
+    if onion.encapsulation != Encapsulation::Device {
+        lines.line("ttl", onion.ttl);
+    }
     lines.line("dscp", dscp_written(onion.dscp));
     lines.line("servers", tunnel.written.servers);
     health_check(tunnel, lines);
     match onion.encapsulation {
         Encapsulation::Gre(options) => gre(options, lines),
-        Encapsulation::Esp(_) | Encapsulation::Device => {}
+        Encapsulation::Esp(shape) => tunnel.esp.iter().for_each(|esp| self::esp(esp, shape, tunnel, lines)),
+        Encapsulation::Device => {}
     }
 }
 
@@ -131,6 +141,29 @@ fn gre(options: gre::Options, lines: &mut Lines) {
     options.key.iter().for_each(|key| lines.line("key", key));
     lines.line("sequence", options.sequence);
     lines.line("checksum", options.checksum);
+}
+
+fn esp(esp: &Esp, shape: Shape, tunnel: &Tunnel, lines: &mut Lines) {
+    lines.header("[tunnel.esp]");
+    lines.text(
+        "keys",
+        match esp.terms.source {
+            Source::Static => "static",
+            Source::Installed => "installed",
+        },
+    );
+    if let Some(material) = &esp.material {
+        lines.line("spi_out", format_args!("{:#x}", material.spi_out));
+        lines.line("spi_in", format_args!("{:#x}", material.spi_in));
+    }
+    lines.text("algorithm", shape.algorithm().name());
+    if let Some([key_out, key_in]) = &tunnel.written.esp_key_files {
+        lines.path("key_out_file", key_out);
+        lines.path("key_in_file", key_in);
+    }
+    lines.line("esn", esp.terms.esn);
+    lines.line("replay_window", esp.terms.replay_window);
+    lines.line("udp_encapsulation", shape.udp());
 }
 
 fn route(route: &Route, config: &Config, lines: &mut Lines) {

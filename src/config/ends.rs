@@ -8,10 +8,18 @@ use super::section::{Section, expected};
 use super::tree::{Placed, Value};
 use crate::wire::{Direction, Ends, Family};
 
-/// Reads `local_endpoint` and `remote_endpoint`.
-pub(super) fn outer(section: &mut Section<'_>, has_device: bool) -> Option<Ends> {
-    section.require("local_endpoint", "it is this side's outer address", "\"198.51.100.1\"");
-    section.require("remote_endpoint", "it is the far router's outer address", "\"203.0.113.10\"");
+/// What the two endpoints are.
+pub(super) const OUTER: [&str; 2] = ["it is this side's outer address", "it is the far router's outer address"];
+
+/// Reads `local_endpoint` and `remote_endpoint`. `needed` says why they must be there, if they must;
+/// `has_device` whether it is known which link they are on.
+pub(super) fn outer(section: &mut Section<'_>, needed: Option<[&str; 2]>, has_device: bool) -> Option<Ends> {
+    // One alone is half of something.
+    let either = section.has("local_endpoint") || section.has("remote_endpoint");
+    if let Some([local, remote]) = needed.or(either.then_some(OUTER)) {
+        section.require("local_endpoint", local, "\"198.51.100.1\"");
+        section.require("remote_endpoint", remote, "\"203.0.113.10\"");
+    }
     let local = section.address("local_endpoint", "198.51.100.1");
     let remote = section.address("remote_endpoint", "203.0.113.10");
     let report = section.report();

@@ -1,9 +1,15 @@
-//! The key that a reflector marks answers with, from a file that only its owner may read.
+//! Keys from files that only their owner may read.
+//!
+//! Whatever was read is wiped from memory when it has become a key, and never stands in a message:
+//! it may be most of a key.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use base64ct::{Base64, Encoding};
+use zeroize::Zeroizing;
 
 use super::section::Section;
 use super::tree::Placed;
@@ -11,58 +17,148 @@ use crate::wire::payload::Key;
 
 /// A key and the file that it came from. Without `Debug`, as the key is.
 #[derive(Clone)]
-pub(super) struct KeyFile {
+pub(super) struct KeyFile<K> {
     pub(super) path: PathBuf,
-    pub(super) key: Key,
+    pub(super) key: K,
 }
 
-/// What is read of a file at most: a key is 32 digits and a line's end.
-const READ_MAX: u64 = 1_024;
-/// Bytes of a key.
-const KEY_LEN: usize = 16;
+/// The bytes of a key; wiped when dropped.
+pub(super) type Bytes = Zeroizing<Vec<u8>>;
 
-/// Reads `mark_key_file` of a section, and the file itself.
-pub(super) fn read(section: &mut Section<'_>) -> Option<Placed<KeyFile>> {
-    let path = section.path("mark_key_file", "/etc/adit/keys/mark")?;
-    match load(&path.value) {
+/// What is read of a file at most: the longest key is 64 bytes, in whatever notation.
+const READ_MAX: usize = 1_024;
+
+/// Reads `key` of a section, and the file that it names. `what` is the key that is wanted, for
+/// messages; `make` makes it of the bytes that were found, or `None` where those are too many or few.
+pub(super) fn read<K>(
+    section: &mut Section<'_>,
+    key: &'static str,
+    example: &str,
+    what: &str,
+    make: impl FnOnce(Bytes) -> Option<K>,
+) -> Option<Placed<KeyFile<K>>> {
+    let path = section.path(key, example)?;
+    let made = load(&path.value, what).and_then(|bytes| {
+        let found = bytes.len();
+        make(bytes).ok_or_else(|| format!("holds {found} bytes; write {what} into it"))
+    });
+    match made {
         Ok(key) => Some(Placed { at: path.at, value: KeyFile { path: path.value, key } }),
         Err(why) => {
-            section.report().add(path.at, format!("`mark_key_file` {:?}: {why}", path.value));
+            section.report().add(path.at, format!("`{key}` {:?}: {why}", path.value));
             None
         }
     }
 }
 
-fn load(path: &Path) -> Result<Key, String> {
+/// Reads `mark_key_file` of a section: the key that a reflector marks answers with.
+pub(super) fn mark(section: &mut Section<'_>) -> Option<Placed<KeyFile<Key>>> {
+    const WHAT: &str = "a key of 16 bytes, as 32 hex digits or base64,";
+    let make = |bytes: Bytes| bytes.first_chunk().filter(|_| bytes.len() == 16).map(|key| Key::new(*key));
+    read(section, "mark_key_file", "/etc/adit/keys/mark", WHAT, make)
+}
+
+fn load(path: &Path, what: &str) -> Result<Bytes, String> {
     // Without waiting: a pipe in place of the file must not hold up the start.
     let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
-    let file = file.map_err(|error| format!("cannot be read: {error}; write 32 hex digits into it, and chmod 0600"))?;
+    let file = file.map_err(|error| format!("cannot be read: {error}; write {what} into it, and chmod 0600 it"))?;
     let metadata = file.metadata().map_err(|error| format!("cannot be examined: {error}"))?;
     if !metadata.is_file() {
-        return Err("is not a file; name a file that holds 32 hex digits".to_owned());
+        return Err(format!("is not a file; write {what} into one"));
     }
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(format!("others than its owner may use it (mode {mode:04o}); run chmod 0600 on it"));
     }
-    digits(&file)
+    decode(&text(file)?).map_err(|why| format!("{why}; write {what} into it"))
 }
 
-fn digits(file: &File) -> Result<Key, String> {
-    let mut text = Vec::new();
-    file.take(READ_MAX).read_to_end(&mut text).map_err(|error| format!("cannot be read: {error}"))?;
-    let text = text.trim_ascii();
-    // What stands in the file is not repeated: it may be most of a key.
-    if text.len() != 2 * KEY_LEN {
-        let found = text.len();
-        return Err(format!("holds {found} characters; a key is 16 bytes, written as 32 hex digits"));
+fn text(file: File) -> Result<Bytes, String> {
+    // Room for all of it from the beginning: a buffer that grows leaves copies of itself behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(2 * READ_MAX));
+    let most = u64::try_from(READ_MAX).unwrap_or(u64::MAX);
+    file.take(most).read_to_end(&mut text).map_err(|error| format!("cannot be read: {error}"))?;
+    Ok(text)
+}
+
+/// Hex digits, with or without `0x` as `ip xfrm` wants it, or base64 (RFC 4648 section 4); blanks and
+/// line ends anywhere.
+///
+/// # Errors
+/// What it holds instead, without repeating it.
+pub fn decode(text: &[u8]) -> Result<Bytes, String> {
+    if text.len() >= READ_MAX {
+        return Err("is longer than any key".to_owned());
     }
-    let mut key = [0; KEY_LEN];
-    for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
-        let pair = str::from_utf8(pair).ok().filter(|pair| pair.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        *byte = pair
-            .and_then(|pair| u8::from_str_radix(pair, 16).ok())
-            .ok_or("holds something else than hex digits; a key is 16 bytes, written as 32 hex digits")?;
+    let words = || text.split(u8::is_ascii_whitespace);
+    let bare = |word| <[u8]>::strip_prefix(word, b"0x").unwrap_or(word);
+    let in_hex = words().all(|word| bare(word).iter().all(u8::is_ascii_hexdigit));
+    let mut joined = Zeroizing::new(Vec::with_capacity(text.len()));
+    words().for_each(|word| joined.extend_from_slice(if in_hex { bare(word) } else { word }));
+    let mut bytes = Zeroizing::new(vec![0; joined.len()]);
+    let found = if in_hex {
+        let odd = |_| format!("holds {} hex digits, an odd number", joined.len());
+        base16ct::mixed::decode(&*joined, &mut bytes).map_err(odd)?.len()
+    } else {
+        let other = |_| "holds something else than hex digits or base64".to_owned();
+        Base64::decode(&*joined, &mut bytes).map_err(other)?.len()
+    };
+    bytes.truncate(found);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(text: &str) -> Result<Vec<u8>, String> {
+        decode(text.as_bytes()).map(|bytes| bytes.to_vec())
     }
-    Ok(Key::new(key))
+
+    #[test]
+    fn one_key_can_be_written_in_many_ways() {
+        let key: Vec<u8> = (0xF0..=0xFF).collect();
+        for text in [
+            "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff",
+            "0xF0F1f2f3f4f5f6f7f8f9fafbfcfdfeff\n",
+            "0xf0f1f2f3f4f5f6f7 0xf8f9fafbfcfdfeff\r\n",
+            "\n f0f1f2f3f4f5f6f7\n\tf8f9fafbfcfdfeff \n\n",
+            "8PHy8/T19vf4+fr7/P3+/w==",
+            "8PHy8/T19vf4\n+fr7/P3+/w==\n",
+        ] {
+            assert_eq!(decoded(text).as_ref(), Ok(&key), "{text}");
+        }
+        assert_eq!(decoded(""), Ok(Vec::new()));
+        // Base64 that begins as a hexadecimal number does.
+        assert_eq!(decoded("0xyz"), Ok(vec![0xd3, 0x1c, 0xb3]));
+    }
+
+    #[test]
+    fn what_is_neither_hex_nor_base64_is_refused() {
+        assert_eq!(decoded("0xabc").unwrap_err(), "holds 3 hex digits, an odd number");
+        assert_eq!(decoded(&"a".repeat(READ_MAX)).unwrap_err(), "is longer than any key");
+        for text in ["correct horse!", "8PHy8/T19vf4+fr7/P3+/w", "8PHy8_T19vf4-fr7_P3-_w==", "\u{0}", "ä", "0x 0x-"] {
+            assert_eq!(decoded(text).unwrap_err(), "holds something else than hex digits or base64", "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_judged_without_a_panic(text: Vec<u8>) {
+            let _ = decode(&text);
+        }
+
+        #[test]
+        fn every_key_is_read_as_it_was_written(key: Vec<u8>, upper: bool) {
+            let mut hex = vec![0; 2 * key.len()];
+            let hex = if upper { base16ct::upper::encode(&key, &mut hex) } else { base16ct::lower::encode(&key, &mut hex) };
+            proptest::prop_assert_eq!(&*decode(hex.unwrap()).unwrap(), &key);
+            let mut base64 = vec![0; 4 * key.len() + 4];
+            let base64 = Base64::encode(&key, &mut base64).unwrap();
+            // Base64 that is all hex digits is read as those. So short a key there is none.
+            let digits = base64.strip_prefix("0x").unwrap_or(base64);
+            proptest::prop_assume!(key.is_empty() || !digits.bytes().all(|letter| letter.is_ascii_hexdigit()));
+            proptest::prop_assert_eq!(&*decode(base64.as_bytes()).unwrap(), &key);
+        }
+    }
 }

@@ -15,9 +15,10 @@
 //! | `section` | the typed reader of one table |
 //! | `notation` | durations, shares, DSCP names |
 //! | `names` | what a tunnel, a namespace, a device can be called |
-//! | `daemon`, `tunnel`, `ends`, `check`, `rules`, `route`, `reflect` | a section each |
+//! | `daemon`, `tunnel`, `encapsulation`, `esp`, `ends`, `check`, `rules`, `route`, `reflect` | a section each |
+//! | `apart` | what two tunnels cannot share |
 //! | `possible` | the combinations of numbers with which a rule could never fire |
-//! | `key_file` | the one thing that is read beside the files: a key |
+//! | `key_file` | the one thing that is read beside the files: keys |
 //! | `refused` | what later versions will do |
 //! | `defaults` | every default and limit |
 //! | `effective` | a configuration written out again |
@@ -25,11 +26,14 @@
 //!
 //! May import: `engine` and `wire` for the values that it makes, `reflect::plan`.
 
+mod apart;
 mod check;
 mod daemon;
 pub mod defaults;
 mod effective;
+mod encapsulation;
 mod ends;
+mod esp;
 mod key_file;
 mod names;
 mod near;
@@ -49,6 +53,7 @@ use std::path::Path;
 
 pub use check::{Cadence, Rate};
 pub use daemon::Daemon;
+pub use key_file::decode as key_text;
 pub use names::Netns;
 pub use near::nearest;
 pub use problem::{Problem, Problems};
@@ -57,6 +62,7 @@ pub use tunnel::{Esp, Tunnel};
 
 use crate::engine::Route;
 use crate::engine::health::Rules;
+use esp::Side;
 use section::Section;
 use tunnel::Tunnels;
 
@@ -103,7 +109,7 @@ impl Config {
     fn read((report, table): source::Loaded) -> Result<Self, Problems> {
         let mut root = Section::root(&table, &report);
         let daemon = Daemon::read(&mut root);
-        let tunnels = Tunnels::read(&mut root);
+        let tunnels = Tunnels::read(&mut root, Side::Prober);
         let routes = route::read_all(&mut root, &tunnels);
         refused::kernel(&mut root);
         refused::sections(&mut root);

@@ -1,8 +1,9 @@
 //! The configuration of `adit reflect`: the same tunnels from the far side, and faults on purpose.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::esp::Side;
 use super::key_file;
 use super::problem::Problems;
 use super::section::Section;
@@ -13,13 +14,15 @@ use crate::engine::health::Ratio;
 use crate::reflect::plan::Fault;
 use crate::wire::payload;
 
-/// A reflector's configuration. Without `Debug`: it holds a key.
+/// A reflector's configuration. Without `Debug`: it holds keys.
 #[derive(Clone)]
 pub struct ReflectConfig {
     /// The tunnels as they look from here: `local_endpoint` is the reflector's own.
     pub tunnels: Vec<Tunnel>,
     /// The key to mark answers with.
     pub mark_key: Option<payload::Key>,
+    /// Where used ESP sequence numbers are recorded.
+    pub state_dir: PathBuf,
     /// What it does wrong on purpose.
     pub faults: Vec<Fault>,
 }
@@ -43,22 +46,25 @@ impl ReflectConfig {
 
     fn read((report, table): source::Loaded) -> Result<Self, Problems> {
         let mut root = Section::root(&table, &report);
-        let tunnels = Tunnels::read(&mut root);
-        let mark_key = mark_key(&mut root);
+        let tunnels = Tunnels::read(&mut root, Side::Reflector);
+        let (mark_key, state_dir) = own(&mut root);
         let faults = root.sections("fault").into_iter().map(|section| fault(section, &tunnels)).collect();
         for key in ["daemon", "route", "kernel", "rule", "notify", "endpoint"] {
             root.refuse(key, "belongs in the configuration of `adit run`, not of `adit reflect`; remove it");
         }
         root.finish();
-        report.conclude(Self { tunnels: tunnels.list, mark_key, faults })
+        report.conclude(Self { tunnels: tunnels.list, mark_key, state_dir, faults })
     }
 }
 
-fn mark_key(root: &mut Section<'_>) -> Option<payload::Key> {
-    let mut section = root.section("reflect", "[reflect]")?;
-    let file = key_file::read(&mut section);
+/// Reads `[reflect]`: the mark's key, and the folder of the state.
+fn own(root: &mut Section<'_>) -> (Option<payload::Key>, PathBuf) {
+    let usual = || PathBuf::from(defaults::REFLECT_STATE_DIR);
+    let Some(mut section) = root.section("reflect", "[reflect]") else { return (None, usual()) };
+    let file = key_file::mark(&mut section);
+    let state_dir = section.path("state_dir", defaults::REFLECT_STATE_DIR);
     section.finish();
-    file.map(|file| file.value.key)
+    (file.map(|file| file.value.key), state_dir.map_or_else(usual, |path| path.value))
 }
 
 fn fault(mut section: Section<'_>, tunnels: &Tunnels) -> Fault {

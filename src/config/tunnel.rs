@@ -6,23 +6,27 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+use super::apart::Taken;
 use super::check::{Cadence, HealthCheck};
+use super::encapsulation::{self, Leaving, Wrapping};
 use super::ends::{self, Interface};
+use super::esp::Side;
 use super::names::{self, Netns};
-use super::section::{Section, expected};
+use super::section::Section;
 use super::tree::{At, Placed};
-use super::{defaults, near, notation};
+use super::{defaults, near};
 use crate::engine::Material;
 use crate::engine::health::Rules;
 use crate::engine::settings::{Check, Terms};
-use crate::wire::{Direction, Encapsulation, Ends, Family, Onion, gre, icmp, ip};
+use crate::wire::{Direction, Ends, Family, Onion, icmp, ip};
 
 /// A tunnel: whatever a file can say of one, checked.
 #[derive(Clone)]
 pub struct Tunnel {
     /// Its name: unique.
     pub name: String,
-    /// Its probes.
+    /// Its probes. Where the kernel encapsulates and the file names no endpoints, the inner ends stand
+    /// for them.
     pub onion: Onion,
     /// How it is checked; several servers' shares are in the interval already.
     pub check: Check,
@@ -52,18 +56,31 @@ pub struct Esp {
 
 #[derive(Debug, Clone)]
 pub(super) struct Written {
+    /// Whether the endpoints were named.
+    pub(super) endpoints: bool,
     pub(super) interface_address: Option<IpNet>,
     pub(super) target: Option<IpAddr>,
     pub(super) cadence: Cadence,
     pub(super) servers: u32,
     pub(super) mark_key_file: Option<PathBuf>,
+    /// `key_out_file` and `key_in_file`.
+    pub(super) esp_key_files: Option<[PathBuf; 2]>,
 }
 
 impl Written {
-    fn new(check: &HealthCheck, interface_address: Option<IpNet>, servers: u32) -> Self {
+    fn new(
+        check: &HealthCheck,
+        wrapping: &Wrapping,
+        endpoints: bool,
+        interface_address: Option<IpNet>,
+        servers: u32,
+    ) -> Self {
         let target = check.target().map(|target| target.value);
         let mark_key_file = check.mark_key_file().map(|file| file.path.clone());
-        Self { interface_address, target, cadence: check.cadence(), servers, mark_key_file }
+        let cadence = check.cadence();
+        let esp_key_files =
+            wrapping.pair().map(|pair| [&pair.key_out, &pair.key_in].map(|file| file.value.path.clone()));
+        Self { endpoints, interface_address, target, cadence, servers, mark_key_file, esp_key_files }
     }
 }
 
@@ -77,13 +94,13 @@ pub(super) struct Tunnels {
 
 impl Tunnels {
     /// Reads every `[[tunnel]]`.
-    pub(super) fn read(root: &mut Section<'_>) -> Self {
+    pub(super) fn read(root: &mut Section<'_>, side: Side) -> Self {
         let defaults = defaults(root);
         let mut tunnels = Self { list: Vec::new(), rules: defaults.rules(), names: BTreeMap::new() };
-        let mut paths = BTreeMap::new();
+        let mut taken = Taken::default();
         for (index, mut section) in (0..).zip(root.sections("tunnel")) {
             let name = tunnels.name(&mut section, index);
-            let tunnel = read(section, name, &defaults, &mut paths);
+            let tunnel = read(section, name, side, &defaults, &mut taken);
             tunnels.list.extend(tunnel);
         }
         tunnels
@@ -124,116 +141,102 @@ fn defaults(root: &mut Section<'_>) -> HealthCheck {
     check
 }
 
-/// What tells two tunnels apart when an answer comes.
-type Path = (Option<Netns>, Ends, Option<u32>);
-
 fn read(
     mut section: Section<'_>,
     name: Option<String>,
+    side: Side,
     defaults: &HealthCheck,
-    paths: &mut BTreeMap<Path, At>,
+    taken: &mut Taken,
 ) -> Option<Tunnel> {
-    encapsulation(&mut section);
-    let netns = section.text("netns", "a namespace's name or path", "blue", Netns::read);
-    let underlay_device =
-        section.text("underlay_device", "a device's name", "eth0", |text| names::device("underlay_device", text));
-    let outer = ends::outer(&mut section, underlay_device.is_some());
-    let interface = ends::interface(&mut section);
-    let servers = section.integer("servers", 1..=defaults::SERVERS_MAX, "", defaults::SERVERS);
-    let servers = servers.map_or(defaults::SERVERS, |servers| servers.value);
-    let mark = section.integer("mark", 0..=u32::MAX, "", defaults::MARK).map_or(defaults::MARK, |mark| mark.value);
+    let wrapping = encapsulation::read(&mut section, side);
+    let netns = section.text("netns", "a namespace's name or path", "blue", Netns::read).map(|netns| netns.value);
     let own = HealthCheck::read(&mut section, "[tunnel.health_check]");
     let health_check = own.over(defaults);
     own.refuse_return_path(health_check.style().direction, section.report());
-    let onion = onion(&mut section, &health_check, outer, interface);
+    let leaving = encapsulation::leaving(&mut section, &wrapping, health_check.style().kind);
+    let outer = outer(&mut section, &wrapping, &leaving, health_check.style().direction);
+    let interface = ends::interface(&mut section);
+    let servers = section.integer("servers", 1..=defaults::SERVERS_MAX, "", defaults::SERVERS);
+    let servers = servers.map_or(defaults::SERVERS, |servers| servers.value);
+    let onion = onion(&section, &health_check, &wrapping, &leaving, outer, interface);
     let check = health_check.resolve(servers, section.report());
-    let netns = netns.map(|netns| netns.value);
-    if let Some(onion) = &onion {
-        refuse_same_path(
-            &section,
-            (netns.clone(), onion.outer, onion.encapsulation.gre().and_then(|options| options.key)),
-            paths,
-        );
+    if onion.is_some() {
+        refuse_shared(&section, netns.as_ref(), outer, &wrapping, taken);
     }
     section.finish();
-    Some(Tunnel {
-        name: name?,
-        onion: onion?,
-        check,
-        netns,
-        underlay_device: underlay_device.map(|device| device.value),
-        mark,
-        device: None,
-        esp: None,
-        written: Written::new(&health_check, interface.map(|interface| interface.value.written), servers),
-    })
+    let interface = interface.map(|interface| interface.value.written);
+    let written = Written::new(&health_check, &wrapping, outer.is_some(), interface, servers);
+    let (device, esp) = match wrapping {
+        Wrapping::Device(device) => (device, None),
+        Wrapping::Esp(sealing) => (None, sealing.map(|sealing| sealing.esp)),
+        Wrapping::Gre(_) | Wrapping::Unclear => (None, None),
+    };
+    let Leaving { underlay_device, mark, .. } = leaving;
+    Some(Tunnel { name: name?, onion: onion?, check, netns, underlay_device, mark, device, esp, written })
 }
 
-fn encapsulation(section: &mut Section<'_>) {
-    section.read("encapsulation", |value| match value.as_text() {
-        Some("gre") => Ok(()),
-        Some(later @ ("esp" | "device")) => {
-            Err(format!("{later:?} is not supported by this version; write encapsulation = \"gre\""))
-        }
-        Some(_) | None => Err(expected("\"gre\"", value, "encapsulation", "\"gre\"")),
-    });
-    section.refuse("esp", "is not supported by this version; remove it, and write encapsulation = \"gre\"");
-    section.refuse("device", "is not supported by this version; remove it, and write encapsulation = \"gre\"");
+/// The endpoints. Those of the kernel's own tunnels only the kernel needs to know, unless probes travel
+/// between them.
+fn outer(section: &mut Section<'_>, wrapping: &Wrapping, leaving: &Leaving, direction: Direction) -> Option<Ends> {
+    let needed = match direction {
+        _ if !wrapping.is_device() => Some(ends::OUTER),
+        Direction::Unidirectional => Some(["a unidirectional probe travels between the endpoints"; 2]),
+        Direction::Bidirectional => None,
+    };
+    ends::outer(section, needed, wrapping.is_device() || leaving.underlay_device.is_some())
 }
 
 fn onion(
-    section: &mut Section<'_>,
+    section: &Section<'_>,
     health_check: &HealthCheck,
+    wrapping: &Wrapping,
+    leaving: &Leaving,
     outer: Option<Ends>,
     interface: Option<Placed<Interface>>,
 ) -> Option<Onion> {
     let style = health_check.style();
-    let ttl = section.integer("ttl", 1..=255, "", defaults::TTL.into()).map_or(defaults::TTL.into(), |ttl| ttl.value);
-    let dscp = section.read("dscp", notation::dscp).map_or(defaults::DSCP, |dscp| dscp.value);
-    let encapsulation = Encapsulation::Gre(gre(section));
-    let inner = ends::inner(section, style.direction, outer, interface, health_check.target());
+    let inner = ends::inner(section, style.direction, outer, interface, health_check.target())?;
+    let outer = if wrapping.is_device() { outer.unwrap_or(inner) } else { outer? };
     let (size, size_at) = health_check.size();
-    let onion = Onion { style, outer: outer?, encapsulation, inner: inner?, ttl: u8::try_from(ttl).ok()?, dscp, size };
-    refuse_long_packet(section, &onion, size_at);
-    Some(onion)
+    if let Some(at) = size_at {
+        refuse_long_packet(section, wrapping, [outer, inner].map(Ends::family), Placed { at, value: size });
+    }
+    let encapsulation = wrapping.encapsulation()?;
+    Some(Onion { style, outer, encapsulation, inner, ttl: leaving.ttl, dscp: leaving.dscp, size })
 }
 
-fn gre(section: &mut Section<'_>) -> gre::Options {
-    let Some(mut section) = section.section("gre", "[tunnel.gre]") else { return gre::Options::default() };
-    let options = gre::Options {
-        key: section.integer("key", 0..=u32::MAX, "", 4711).map(|key| key.value),
-        sequence: section.boolean("sequence", false).is_some_and(|sequence| sequence.value),
-        checksum: section.boolean("checksum", false).is_some_and(|checksum| checksum.value),
-    };
-    section.finish();
-    options
-}
-
-fn refuse_long_packet(section: &Section<'_>, onion: &Onion, size_at: Option<At>) {
-    let inner = match onion.inner.family() {
+fn refuse_long_packet(section: &Section<'_>, wrapping: &Wrapping, [outer, inner]: [Family; 2], size: Placed<u16>) {
+    let header = match inner {
         Family::V4 => ip::V4_HEADER,
         Family::V6 => ip::V6_HEADER,
     };
-    let headers = onion.encapsulation.length(onion.outer.family(), inner + icmp::HEADER);
-    let (length, most) = (headers + usize::from(onion.size), defaults::PACKET_MAX);
-    if let (true, Some(at)) = (length > most, size_at) {
-        let room = most - headers;
-        let why = format!(
-            "`size` is {}, which makes an outer packet of {length} bytes, more than {most}; write size = {room} or less",
-            onion.size
-        );
-        section.report().add(at, why);
+    let length = |size: u16| wrapping.longest(outer, header + icmp::HEADER + usize::from(size));
+    let most = defaults::PACKET_MAX;
+    if length(size.value) <= most {
+        return;
     }
+    // Padding makes lengths go up in steps: what fits has to be looked for.
+    let fits = (0..size.value).rev().find(|&size| length(size) <= most).unwrap_or(0);
+    let (what, length) = (if wrapping.is_device() { "a" } else { "an outer" }, length(size.value));
+    let why = format!("makes {what} packet of {length} bytes, more than {most}; write size = {fits} or less");
+    section.report().add(size.at, format!("`size` is {}, which {why}", size.value));
 }
 
-fn refuse_same_path(section: &Section<'_>, path: Path, paths: &mut BTreeMap<Path, At>) {
-    let at = section.at();
-    let first = *paths.entry(path).or_insert(at);
-    if first != at {
-        let first = section.report().refer(at, first);
-        let why = "their answers could not be told apart; give each its own [tunnel.gre] key, or remove one";
-        let same = "the same namespace, endpoints and GRE key as the one in";
-        section.report().add(at, format!("this tunnel has {same} {first}: {why}"));
+/// What the kernel wraps is told apart by the probes themselves, and what is installed later is looked
+/// at then.
+fn refuse_shared(
+    section: &Section<'_>,
+    netns: Option<&Netns>,
+    outer: Option<Ends>,
+    wrapping: &Wrapping,
+    taken: &mut Taken,
+) {
+    match (wrapping, outer) {
+        (Wrapping::Gre(options), Some(outer)) => taken.gre(section, netns, outer, options.key),
+        (Wrapping::Esp(_), Some(outer)) => {
+            wrapping.pair().iter().for_each(|pair| taken.esp(section.report(), netns, outer, pair));
+        }
+        (Wrapping::Gre(_) | Wrapping::Esp(_) | Wrapping::Device(_) | Wrapping::Unclear, _) => {}
     }
 }
 

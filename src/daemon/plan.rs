@@ -14,7 +14,7 @@ use crate::io::device::{self, DeviceSender};
 use crate::io::local::Access;
 use crate::io::netns;
 use crate::io::raw::{self, Leaving, Opened, Sender};
-use crate::io::xfrm::{self, Watch};
+use crate::io::xfrm;
 use crate::wire::filter::{Pass, Protocol};
 use crate::wire::{Direction, Encapsulation, Family};
 
@@ -54,7 +54,7 @@ pub(super) struct Sockets {
     /// By index of the egress.
     pub(super) outlets: Vec<Outlet>,
     /// The kernel's associations, where there are ESP tunnels and it can be asked for them.
-    pub(super) watches: Vec<(Namespace, Watch)>,
+    pub(super) watches: Vec<(Namespace, xfrm::Opened)>,
     /// Ports that are only held so that nobody answers for them.
     pub(super) held: Vec<OwnedFd>,
 }
@@ -184,7 +184,7 @@ impl Plan {
 struct OpenedIn {
     receivers: Vec<Opened>,
     exits: Vec<(usize, Open)>,
-    watch: Option<Watch>,
+    watch: Option<xfrm::Opened>,
     held: Vec<OwnedFd>,
 }
 
@@ -209,7 +209,7 @@ fn open_exit(exit: &Exit) -> io::Result<Open> {
 }
 
 /// The kernel's associations, if there are any to be seen.
-fn watch() -> Option<Watch> {
+fn watch() -> Option<xfrm::Opened> {
     let error = match xfrm::open() {
         Ok(watch) => return Some(watch),
         Err(error) => error,

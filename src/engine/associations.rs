@@ -7,8 +7,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::Time;
 use super::numbers::Numbers;
+use super::settings::{Source, Terms};
 use crate::wire::esp::{Fingerprint, Inbound, IvSeed, Keys, Outbound};
 use crate::wire::probe::Seal;
 
@@ -127,6 +130,63 @@ impl fmt::Display for Obstacle {
     }
 }
 
+/// What `adit sa show` shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AssociationView {
+    /// The tunnel's name.
+    pub tunnel: String,
+    /// Where keys come from: `static` or `installed`.
+    pub keys: &'static str,
+    /// The pair in use; null while there is none.
+    pub pair: Option<PairView>,
+    /// SPIs of old inbound associations that are still accepted.
+    pub retiring: Vec<u32>,
+    /// Why the tunnel cannot be probed; null if it can.
+    pub obstacle: Option<String>,
+}
+
+/// A pair, without its keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PairView {
+    /// How packets are sealed.
+    pub algorithm: &'static str,
+    /// The SPI of probes.
+    pub spi_out: u32,
+    /// The SPI of answers.
+    pub spi_in: u32,
+    /// Whether sequence numbers have 64 bits.
+    pub esn: bool,
+    /// Size of the replay window; 0 is none.
+    pub replay_window: u32,
+    /// The next probe's sequence number.
+    pub next_sequence: u64,
+    /// How many thousandths of the sequence numbers are used.
+    pub used_per_mille: u32,
+    /// The highest sequence number of an answer that proved itself.
+    pub highest_received: u64,
+    /// Names the outbound key.
+    pub fingerprint_out: String,
+    /// Names the inbound key.
+    pub fingerprint_in: String,
+}
+
+impl PairView {
+    fn of(pair: &Pair) -> Self {
+        Self {
+            algorithm: pair.outbound.algorithm().name(),
+            spi_out: pair.outbound.spi(),
+            spi_in: pair.inbound.spi(),
+            esn: pair.outbound.esn(),
+            replay_window: pair.inbound.replay_window(),
+            next_sequence: pair.numbers.peek(),
+            used_per_mille: pair.numbers.share_used(),
+            highest_received: pair.inbound.highest(),
+            fingerprint_out: pair.outbound_key.to_string(),
+            fingerprint_in: pair.inbound_key.to_string(),
+        }
+    }
+}
+
 /// The associations of one tunnel.
 pub(super) struct Associations {
     current: Option<Pair>,
@@ -152,6 +212,18 @@ impl Associations {
             return Some(Obstacle::StateLost(why.clone()));
         }
         pair.numbers.exhausted().then_some(Obstacle::Exhausted)
+    }
+
+    /// What people are shown; the keys themselves are not to be had.
+    pub(super) fn view(&self, tunnel: &str, terms: Option<Terms>) -> AssociationView {
+        let installed = terms.is_none_or(|terms| terms.source == Source::Installed);
+        AssociationView {
+            tunnel: tunnel.to_owned(),
+            keys: if installed { "installed" } else { "static" },
+            pair: self.current.as_ref().map(PairView::of),
+            retiring: self.retiring.iter().map(|(inbound, _)| inbound.spi()).collect(),
+            obstacle: self.obstacle().map(|obstacle| obstacle.to_string()),
+        }
     }
 
     /// Puts a new pair in use; the old inbound association is accepted until `until`.
@@ -229,10 +301,5 @@ impl Associations {
 
     pub(super) const fn current_mut(&mut self) -> Option<&mut Pair> {
         self.current.as_mut()
-    }
-
-    /// How many old inbound associations are still accepted.
-    pub(super) fn retiring(&self) -> usize {
-        self.retiring.len()
     }
 }

@@ -6,12 +6,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::associations::{Associations, Obstacle, Pair, Start};
+use super::associations::{AssociationView, Associations, Obstacle, Pair, Start};
 use super::event::Kind;
 use super::health::Health;
 use super::inflight::Standing;
 use super::numbers::Numbers;
 use super::prober::Burst;
+use super::settings::Terms;
 use super::{Engine, Namespace, Prober, State, Time};
 use crate::wire::esp::{Fingerprint, Shape, peek};
 use crate::wire::payload::Fields;
@@ -108,13 +109,39 @@ impl Engine {
         let before = associations.current().map(|pair| pair.outbound_key);
         associations.install(pair, now + grace);
         let name = prober.settings.name.clone();
-        before.iter().for_each(|key| drop(self.keys.remove(key)));
+        before.iter().for_each(|key| {
+            self.keys.remove(key);
+        });
         self.keys.insert(key, tunnel);
         self.enlist(tunnel);
         self.tell(now, Kind::Association { tunnel: name, spi_out, spi_in });
         self.reserve(tunnel);
         self.review(now, tunnel);
         Ok(())
+    }
+
+    /// What a tunnel's pairs are made with, if it is ESP.
+    #[must_use]
+    pub fn terms(&self, tunnel: u32) -> Option<Terms> {
+        self.probers.get(tunnel as usize)?.settings.terms
+    }
+
+    /// Of a tunnel's pair: the outbound key, its SPI, and the last sequence number that there is.
+    #[must_use]
+    pub fn recorded(&self, tunnel: u32) -> Option<(Fingerprint, u32, u64)> {
+        let pair = self.probers.get(tunnel as usize)?.associations.as_ref()?.current()?;
+        Some((pair.outbound_key, pair.outbound.spi(), pair.outbound.last()))
+    }
+
+    /// The associations of all ESP tunnels, or of one.
+    #[must_use]
+    pub fn associations(&self, tunnel: Option<u32>) -> Vec<AssociationView> {
+        let chosen = (0..).zip(&self.probers).filter(|(index, _)| tunnel.is_none_or(|tunnel| tunnel == *index));
+        let view = |(_, prober): (u32, &Prober)| {
+            let settings = &prober.settings;
+            prober.associations.as_ref().map(|associations| associations.view(&settings.name, settings.terms))
+        };
+        chosen.filter_map(view).collect()
     }
 
     /// Numbers have been reserved, durably.
@@ -153,6 +180,12 @@ impl Engine {
         }
         self.reserve(tunnel);
         self.review(now, tunnel);
+    }
+
+    /// The name of the tunnel that seals with a key.
+    #[must_use]
+    pub fn whose(&self, key: Fingerprint) -> Option<&str> {
+        self.keys.get(&key).map(|&tunnel| self.name(tunnel))
     }
 
     fn pair_of(&mut self, key: Fingerprint) -> Option<&mut Pair> {

@@ -22,6 +22,7 @@ pub mod event;
 pub mod explain;
 pub mod health;
 pub mod inflight;
+pub mod ledger;
 pub mod numbers;
 mod outbox;
 pub mod penalty;
@@ -80,7 +81,7 @@ pub struct Transmit {
     /// Which socket it leaves by.
     pub egress: Egress,
     /// Where to.
-    pub destination: std::net::IpAddr,
+    pub destination: IpAddr,
     /// Its length in the buffer.
     pub length: usize,
 }
@@ -388,7 +389,9 @@ impl Engine {
         self.probers.get(tunnel as usize).map_or("", |prober| &prober.settings.name)
     }
 
-    fn wall(&self, at: Time) -> WallTime {
+    /// What the wall clock shows at a time.
+    #[must_use]
+    pub const fn wall(&self, at: Time) -> WallTime {
         WallTime(at.as_nanos().saturating_add(self.wall_offset))
     }
 

@@ -120,6 +120,7 @@ impl Engine {
             let wait = prober.back_off();
             prober.queued |= item.purpose == Purpose::Regular;
             self.outbox.delay(now + wait, item);
+            self.reserve(item.tunnel);
             self.fault(now, Some(name), "sequence-state", "the next sequence numbers are not reserved yet");
         }
         Err(())

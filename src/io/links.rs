@@ -46,11 +46,12 @@ pub fn configure(namespace: Option<&File>, device: &str, addresses: &[IpNet]) ->
 }
 
 /// Runs a conversation with the kernel inside a namespace.
-fn run<F>(namespace: Option<&File>, work: F) -> io::Result<()>
+pub(super) fn run<T, F>(namespace: Option<&File>, work: F) -> io::Result<T>
 where
-    F: AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,
+    T: Send,
+    F: AsyncFnOnce(Handle) -> Result<T, rtnetlink::Error> + Send,
 {
-    netns::within(namespace, || {
+    let converse = || {
         // A runtime of its own, because the socket must be opened on this very thread.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         runtime.block_on(async {
@@ -58,5 +59,8 @@ where
             tokio::spawn(connection);
             work(handle).await.map_err(io::Error::other)
         })
-    })
+    };
+    // And a thread of its own, because the caller's may be busy with another runtime.
+    std::thread::scope(|scope| scope.spawn(|| netns::within(namespace, converse)).join())
+        .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
 }

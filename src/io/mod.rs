@@ -8,13 +8,17 @@
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
 //! | [`links`] | veth pairs and addresses in namespaces that we made |
 //! | [`local`] | the local socket: HTTP with JSON |
+//! | [`ledger`] | the durable record of ESP sequence numbers |
+//! | `lock` | a lock file: who owns a path |
 //!
 //! May import: the engine's and the wire's values, and the crates that wrap system calls.
 
 pub mod clock;
 pub mod device;
+pub mod ledger;
 pub mod links;
 pub mod local;
+mod lock;
 pub mod netns;
 pub mod raw;
 pub mod xfrm;

@@ -91,8 +91,9 @@ pub fn open_receiver(family: Family, protocol: Protocol, pass: Pass) -> io::Resu
     socket.set_nonblocking(true)?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
     match family {
-        Family::V4 => {}
-        // A raw IPv6 socket gives no header; the destination comes beside the packet (RFC 3542).
+        // By which device it came (ip(7)).
+        Family::V4 => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
+        // The same, and the destination: a raw IPv6 socket gives no header (RFC 3542, section 6).
         Family::V6 => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?,
     }
     // Going beyond the host's limit needs CAP_NET_ADMIN; without it the limit has to do.
@@ -173,7 +174,8 @@ impl Receiver {
 
     fn receive(&self, clock: &Clock, namespace: Namespace, inbox: &mut Inbox) -> io::Result<usize> {
         let fd = self.socket.as_fd().as_raw_fd();
-        // Made anew for each batch: nix leaves the lengths as the last batch set them.
+        // Made anew for each batch: nix leaves the lengths as the last batch set them. A stamp and a
+        // place take 72 bytes of the control messages at most.
         let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, Some(nix::cmsg_space!([u8; 128])));
         let mut slices: Vec<_> = inbox.buffers.iter_mut().map(|buffer| [IoSliceMut::new(&mut buffer[..])]).collect();
         let messages = match recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None) {
@@ -203,6 +205,10 @@ impl Receiver {
                     }
                     ControlMessageOwned::Ipv6PacketInfo(info) => {
                         arrival.destination = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr));
+                        arrival.interface = info.ipi6_ifindex;
+                    }
+                    ControlMessageOwned::Ipv4PacketInfo(info) => {
+                        arrival.interface = u32::try_from(info.ipi_ifindex).unwrap_or(0);
                     }
                     _ => {}
                 }
@@ -229,6 +235,7 @@ pub struct Inbox {
 struct Arrival {
     at: Time,
     namespace: Namespace,
+    interface: u32,
     protocol: u8,
     source: Option<Ipv6Addr>,
     destination: Option<Ipv6Addr>,
@@ -238,7 +245,7 @@ struct Arrival {
 
 impl Arrival {
     const fn at(at: Time) -> Self {
-        Self { at, namespace: 0, protocol: 0, source: None, destination: None, begin: 0, end: 0 }
+        Self { at, namespace: 0, interface: 0, protocol: 0, source: None, destination: None, begin: 0, end: 0 }
     }
 }
 
@@ -249,8 +256,11 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// Hands on what has arrived, oldest first, and empties the inbox.
-    pub fn deliver(&mut self, mut to: impl FnMut(Time, Namespace, Arrived<'_>)) {
+    /// Hands on what has arrived, oldest first, and empties the inbox: when, in which namespace, by
+    /// the device of which index there (0: unknown), what. What comes out of a tunnel device came by
+    /// that device, whatever carried its outer packet. What this host has sent to itself is said to come
+    /// by the device that has its destination address, though it never was there.
+    pub fn deliver(&mut self, mut to: impl FnMut(Time, Namespace, u32, Arrived<'_>)) {
         // A tunnel's answers can come to more than one socket; their order must not depend on ours.
         self.arrivals.sort_by_key(|arrival| arrival.at);
         for arrival in &self.arrivals {
@@ -261,7 +271,7 @@ impl Inbox {
                 }
                 _ => Arrived::V4(bytes),
             };
-            to(arrival.at, arrival.namespace, arrived);
+            to(arrival.at, arrival.namespace, arrival.interface, arrived);
         }
         self.arrivals.clear();
         self.arena.clear();
@@ -300,35 +310,51 @@ pub fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
     if leaving.mark != 0 {
         socket.set_mark(leaving.mark).map_err(|error| needs(error, "mark needs CAP_NET_ADMIN"))?;
     }
-    if setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
+    enlarge_send_buffer(&socket)?;
+    Ok(Sender { socket })
+}
+
+pub(super) fn enlarge_send_buffer(socket: &Socket) -> io::Result<()> {
+    if setsockopt(socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
         socket.set_send_buffer_size(SEND_BUFFER)?;
     }
-    Ok(Sender { socket })
+    Ok(())
 }
 
 impl Sender {
     /// Sends packets, each to its address, and reports those that the kernel did not take by their
     /// place and its reason.
-    pub fn send(&self, packets: &[(IpAddr, &[u8])], mut refused: impl FnMut(usize, Errno)) {
-        let mut from = 0;
-        while from < packets.len() {
-            let batch = &packets[from..packets.len().min(from + BATCH)];
-            let slices: Vec<_> = batch.iter().map(|(_, bytes)| [IoSlice::new(bytes)]).collect();
-            let addresses: Vec<_> =
-                batch.iter().map(|&(address, _)| Some(SockaddrStorage::from(SocketAddr::new(address, 0)))).collect();
-            let mut headers = MultiHeaders::preallocate(batch.len(), None);
-            let fd = self.socket.as_raw_fd();
-            let taken =
-                sendmmsg(fd, &mut headers, slices.iter(), addresses, [], MsgFlags::MSG_DONTWAIT).map(Iterator::count);
-            match taken {
-                Ok(taken) if taken > 0 => from += taken,
-                Ok(_) => break,
-                Err(Errno::EINTR) => {}
-                // The error is that of the first packet that was left (sendmmsg(2)).
-                Err(error) => {
-                    refused(from, error);
-                    from += 1;
-                }
+    pub fn send(&self, packets: &[(IpAddr, &[u8])], refused: impl FnMut(usize, Errno)) {
+        let address = |address| SocketAddr::new(address, 0).into();
+        send_all(&self.socket, packets, address, refused);
+    }
+}
+
+/// Sends packets in batches, each to what `address` makes of its destination, and reports those that
+/// the kernel did not take by their place and its reason.
+pub(super) fn send_all(
+    socket: &Socket,
+    packets: &[(IpAddr, &[u8])],
+    address: impl Fn(IpAddr) -> SockaddrStorage,
+    mut refused: impl FnMut(usize, Errno),
+) {
+    let mut from = 0;
+    while from < packets.len() {
+        let batch = &packets[from..packets.len().min(from + BATCH)];
+        let slices: Vec<_> = batch.iter().map(|(_, bytes)| [IoSlice::new(bytes)]).collect();
+        let addresses: Vec<_> = batch.iter().map(|&(destination, _)| Some(address(destination))).collect();
+        let mut headers = MultiHeaders::preallocate(batch.len(), None);
+        let fd = socket.as_raw_fd();
+        let taken =
+            sendmmsg(fd, &mut headers, slices.iter(), addresses, [], MsgFlags::MSG_DONTWAIT).map(Iterator::count);
+        match taken {
+            Ok(taken) if taken > 0 => from += taken,
+            Ok(_) => break,
+            Err(Errno::EINTR) => {}
+            // The error is that of the first packet that was left (sendmmsg(2)).
+            Err(error) => {
+                refused(from, error);
+                from += 1;
             }
         }
     }
@@ -362,7 +388,7 @@ fn open(family: Family, protocol: i32) -> io::Result<Socket> {
 }
 
 /// An error for want of a capability, with its name and the remedy.
-fn needs(error: io::Error, remedy: &str) -> io::Error {
+pub(super) fn needs(error: io::Error, remedy: &str) -> io::Error {
     if error.kind() == io::ErrorKind::PermissionDenied {
         return io::Error::new(error.kind(), format!("{remedy} ({error})"));
     }
@@ -379,6 +405,6 @@ const fn number(family: Family, protocol: Protocol) -> u8 {
     }
 }
 
-fn program(instructions: &[Instruction]) -> Vec<SockFilter> {
+pub(super) fn program(instructions: &[Instruction]) -> Vec<SockFilter> {
     instructions.iter().map(|&Instruction { code, jt, jf, k }| SockFilter::new(code, jt, jf, k)).collect()
 }

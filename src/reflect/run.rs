@@ -14,7 +14,10 @@ use tokio::sync::mpsc;
 use super::plan::Fault;
 use super::{Answer, FarTunnel, Reflector, Wrap};
 use crate::engine::Time;
+use crate::engine::esp::Reserve;
+use crate::engine::ledger::NotReserved;
 use crate::io::clock::Clock;
+use crate::io::ledger::{Clerk, Report};
 use crate::io::raw::{self, Inbox, Leaving, Opened, Receiver, Sender};
 use crate::wire::Family;
 use crate::wire::filter::{Pass, Protocol};
@@ -28,6 +31,8 @@ pub struct Sockets {
     v6: Sender,
     /// Ports that are only held so that nobody answers for them.
     held: Vec<OwnedFd>,
+    /// Whoever keeps the record of ESP sequence numbers.
+    clerk: Option<Clerk>,
 }
 
 impl Sockets {
@@ -45,7 +50,15 @@ impl Sockets {
             v4: sender(Family::V4)?,
             v6: sender(Family::V6)?,
             held: Vec::new(),
+            clerk: None,
         })
+    }
+
+    /// With somebody who records the ESP sequence numbers that are used.
+    #[must_use]
+    pub fn recording(mut self, clerk: Option<Clerk>) -> Self {
+        self.clerk = clerk;
+        self
     }
 
     /// Holds the port of those tunnels that are ESP in UDP, in the namespace of the calling thread.
@@ -82,6 +95,7 @@ pub async fn run(
     plan: Vec<Fault>,
     mut faults: mpsc::Receiver<Vec<Fault>>,
 ) -> io::Result<()> {
+    let mut clerk = sockets.clerk;
     let clock = Clock::start();
     let mut reflector = Reflector::new(clock.now(), tunnels, mark_key, plan);
     let receivers = sockets.receivers.into_iter().map(|opened| opened.register(clock.now()));
@@ -100,6 +114,7 @@ pub async fn run(
                 Some(plan) => reflector.set_faults(clock.now(), plan),
                 None => return Ok(()),
             },
+            Some(report) = report(&mut clerk) => reserved(&mut reflector, report),
             () = readable(&receivers) => {}
             () = tokio::time::sleep(pause) => {}
         }
@@ -107,10 +122,13 @@ pub async fn run(
             receiver.drain(&clock, 0, &mut inbox)?;
         }
         let now = clock.now();
-        inbox.deliver(|_, _, arrived| {
+        inbox.deliver(|_, _, _, arrived| {
             // Counted in the reflector; a broken packet is nothing that a router complains about.
             let _ = reflector.handle(now, arrived, &mut answers);
         });
+        while let Some(Reserve { key, mark }) = reflector.poll_reserve() {
+            clerk.iter().for_each(|clerk| clerk.reserve(key, mark));
+        }
         for Answer { at, destination, bytes } in answers.drain(..) {
             order += 1;
             waiting.push(Reverse(Waiting { at, order, destination, bytes }));
@@ -124,6 +142,26 @@ pub async fn run(
             sender.send(&[(due.destination, &due.bytes)], |_, error| {
                 tracing::debug!(%error, destination = %due.destination, "an answer could not be sent");
             });
+        }
+    }
+}
+
+/// The next report of the clerk; none ever, where there is no clerk or it has ended.
+async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
+    match clerk {
+        Some(clerk) => clerk.report().await,
+        None => None,
+    }
+}
+
+fn reserved(reflector: &mut Reflector, report: Report) {
+    match report {
+        Report::Reserved { fingerprint, mark } => reflector.handle_reserved(fingerprint, Some(mark)),
+        Report::Failed { fingerprint, reason } => {
+            tracing::error!(%fingerprint, "{reason}");
+            // Where the record is lost, what is reserved is used up, and then its tunnel is silent.
+            let again = matches!(reason, NotReserved::Unwritten(_));
+            again.then(|| reflector.handle_reserved(fingerprint, None));
         }
     }
 }

@@ -10,7 +10,9 @@
 //! | [`forgery`] | what a third party may send |
 //! | [`burden`] | traffic beside the probes, a full queue, a prober that cannot run |
 //! | [`paths`] | more than one tunnel: namespaces, return paths, marks |
+//! | [`site`] | a place for the built program |
 //! | [`commands`] | the built program, end to end |
+//! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
 //! order, never at which instant; so they wait for a condition, and their patience is long.
@@ -28,6 +30,8 @@ mod forgery;
 mod kit;
 mod loss;
 mod paths;
+mod sealed;
+mod site;
 mod styles;
 
 use std::process::ExitCode;
@@ -134,6 +138,7 @@ fn main() -> ExitCode {
         burden::cases(),
         paths::cases(),
         commands::cases(),
+        sealed::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();
     libtest_mimic::run(&args, trials).exit_code()

@@ -107,6 +107,13 @@ pub(crate) fn decapsulate(packet: &[u8]) -> &[u8] {
     &packet[gre_at + 4 + 4 * words..]
 }
 
+/// The inner packet that comes back for an inner packet.
+pub(crate) fn answer_of(inner: &[u8]) -> Vec<u8> {
+    let mut answer = inner.to_vec();
+    turn(&mut answer);
+    answer
+}
+
 /// Answers an echo request, or takes an echo reply one hop further.
 fn turn(inner: &mut [u8]) {
     if inner[0] >> 4 == 4 {

@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "each test uses its part of it")]
 #![expect(clippy::unwrap_used, reason = "a simulation that cannot go on must fail")]
 
+pub(crate) mod esp;
 pub(crate) mod far;
 
 use std::collections::BTreeMap;

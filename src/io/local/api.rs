@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::serve::{Peer, Places};
-use super::{Gap, Handle, OPENAPI, PIECE};
+use super::{Gap, Handle, OPENAPI, PIECE, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
 use crate::engine::{Drain, Engine, Time};
@@ -27,9 +27,9 @@ pub(super) const BODY: usize = 64 << 10;
 
 /// What answers share.
 #[derive(Debug, Clone)]
-struct Desk {
-    handle: Handle,
-    admins: Option<Gid>,
+pub(super) struct Desk {
+    pub(super) handle: Handle,
+    pub(super) admins: Option<Gid>,
     followers: Places,
 }
 
@@ -46,6 +46,9 @@ pub(super) fn router(handle: Handle, admins: Option<Gid>, followers: Places) -> 
         .route("/v1/tunnels/{name}/explain", get(explain))
         .route("/v1/tunnels/{name}/drain", post(drain))
         .route("/v1/tunnels/{name}/undrain", post(undrain))
+        .route("/v1/tunnels/{name}/sa", get(sa::one).post(sa::install))
+        .route("/v1/tunnels/{name}/sa/begin", post(sa::begin))
+        .route("/v1/sa", get(sa::all))
         .route("/v1/routes", get(routes))
         .route("/v1/routes/lookup", get(lookup))
         .route("/v1/events", get(events))
@@ -67,19 +70,24 @@ pub(super) fn busy() -> Router {
 
 /// An error as RFC 9457 has it.
 #[derive(Debug)]
-struct Problem {
+pub(super) struct Problem {
     status: StatusCode,
     detail: String,
     nearest: Option<String>,
 }
 
 impl Problem {
-    fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, detail: detail.into(), nearest: None }
     }
 
-    fn stopping() -> Self {
+    pub(super) fn stopping() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping")
+    }
+
+    pub(super) fn forbidden() -> Self {
+        let who = "only root, the daemon's user and its admin_group may change anything";
+        Self::new(StatusCode::FORBIDDEN, who)
     }
 
     fn busy(detail: &str) -> Self {
@@ -105,7 +113,7 @@ impl IntoResponse for Problem {
 }
 
 /// The name in a path. As axum's own, but that what is wrong with it is told as a [`Problem`].
-struct Named(String);
+pub(super) struct Named(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Problem;
@@ -117,7 +125,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 }
 
 /// What follows the question mark; likewise.
-struct Asked<T>(T);
+pub(super) struct Asked<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
     type Rejection = Problem;
@@ -128,7 +136,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
     }
 }
 
-type Answer<T> = Result<T, Problem>;
+pub(super) type Answer<T> = Result<T, Problem>;
 
 async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
     let views = handle.ask(Engine::tunnels).await.ok_or_else(Problem::stopping)?;
@@ -136,7 +144,7 @@ async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
 }
 
 /// Asks about a tunnel by its name; an unknown one is answered with the nearest known.
-async fn about<R: Send + 'static>(
+pub(super) async fn about<R: Send + 'static>(
     handle: &Handle,
     name: String,
     question: impl FnOnce(&mut Engine, Time, u32) -> Option<R> + Send + 'static,
@@ -187,10 +195,7 @@ async fn undrain(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>, N
 
 async fn set_drain(desk: &Desk, peer: Peer, name: String, drain: Option<Drain>) -> Answer<Response> {
     if !may_change(peer, desk.admins).await {
-        return Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "only root, the daemon's user and its admin_group may change anything",
-        ));
+        return Err(Problem::forbidden());
     }
     let view = about(&desk.handle, name, move |engine, now, tunnel| {
         engine.set_drain(now, tunnel, drain);
@@ -199,7 +204,7 @@ async fn set_drain(desk: &Desk, peer: Peer, name: String, drain: Option<Drain>) 
     Ok(Json(view.await?).into_response())
 }
 
-async fn may_change(peer: Peer, admins: Option<Gid>) -> bool {
+pub(super) async fn may_change(peer: Peer, admins: Option<Gid>) -> bool {
     if peer.is_trusted() {
         return true;
     }

@@ -4,16 +4,16 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag};
-use nix::unistd::{Gid, Group, chown, geteuid};
+use nix::fcntl::Flock;
+use nix::unistd::{Gid, Group, chown};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::config::defaults::SOCKET_GROUP;
+use crate::io::lock;
 
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -101,7 +101,8 @@ pub fn bind(access: &Access) -> io::Result<Bound> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(|error| named(error, "cannot make the folder of the socket", folder))?;
     }
-    let lock = lock(path)?;
+    let taken = format!("another adit already serves {}", path.display());
+    let lock = lock::take(&path.with_extension("lock"), "the socket's lock", &taken)?;
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {
             fs::remove_file(path).map_err(|error| named(error, "cannot replace", path))?;
@@ -160,36 +161,6 @@ fn give(path: &Path, group: &Group) -> io::Result<()> {
         chown(path, None, Some(group.gid))?;
     }
     Ok(())
-}
-
-/// The lock that says who serves a path. Nobody else can open it, or they could hold it.
-fn lock(path: &Path) -> io::Result<Flock<fs::File>> {
-    let lock_path = path.with_extension("lock");
-    let careful = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file =
-        fs::OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(careful.bits()).open(&lock_path);
-    let file = file.map_err(|error| named(error, "cannot open the socket's lock", &lock_path))?;
-    let found = file.metadata()?;
-    if !found.is_file() || found.nlink() != 1 || found.uid() != geteuid().as_raw() {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            format!(
-                "{} is no lock of this user's (it belongs to user {}); see what it is, and remove it",
-                lock_path.display(),
-                found.uid()
-            ),
-        ));
-    }
-    if found.mode() & 0o777 != 0o600 {
-        file.set_permissions(fs::Permissions::from_mode(0o600))
-            .map_err(|error| named(error, "cannot close to others", &lock_path))?;
-    }
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| {
-        if error == Errno::EWOULDBLOCK {
-            return io::Error::new(io::ErrorKind::AddrInUse, format!("another adit already serves {}", path.display()));
-        }
-        named(error.into(), "cannot lock", &lock_path)
-    })
 }
 
 fn group(key: &'static str, name: &str) -> io::Result<Group> {

@@ -9,10 +9,12 @@
 //! | `bind` | the socket's path: whose it is, who may use it |
 //! | `serve` | clients: on which thread, how many, for how long |
 //! | `api` | what can be asked, and the answers |
+//! | `sa` | of that, security associations |
 //! | `openapi.json` | the description of that |
 
 mod api;
 mod bind;
+mod sa;
 mod serve;
 
 use serde::Serialize;
@@ -23,6 +25,7 @@ pub use serve::Server;
 
 use crate::engine::event::{Event, Ring};
 use crate::engine::{Engine, Time};
+use crate::io::ledger::Recorder;
 
 /// Events handed to a follower at once.
 const PIECE: usize = 256;
@@ -38,13 +41,25 @@ pub type Question = Box<dyn FnOnce(&mut Engine, Time) + Send>;
 pub struct Handle {
     questions: mpsc::Sender<Question>,
     last_event: watch::Receiver<u64>,
+    recorder: Option<Recorder>,
 }
 
 impl Handle {
     /// A handle that asks over `questions` and hears of new events over `last_event`.
     #[must_use]
     pub const fn new(questions: mpsc::Sender<Question>, last_event: watch::Receiver<u64>) -> Self {
-        Self { questions, last_event }
+        Self { questions, last_event, recorder: None }
+    }
+
+    /// The same, with a way to the record of sequence numbers.
+    #[must_use]
+    pub fn recording(self, recorder: Option<Recorder>) -> Self {
+        Self { recorder, ..self }
+    }
+
+    /// The way to the record of sequence numbers, if it can be used.
+    const fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()
     }
 
     /// Asks the engine; `None` if its loop has ended.

@@ -3,7 +3,7 @@
 
 use aes_gcm::aead::consts::{U12, U16};
 use aes_gcm::aead::inout::InOutBuf;
-use aes_gcm::aead::{AeadInOut, KeyInit, Nonce};
+use aes_gcm::aead::{AeadInOut, KeyInit};
 use zeroize::Zeroizing;
 
 use super::algorithm::SALT;
@@ -16,6 +16,7 @@ pub(super) struct Aead<C> {
     salt: Zeroizing<[u8; SALT]>,
 }
 
+/// The nonce: the salt, and the IV in the packet.
 const NONCE: usize = 12;
 
 impl<C: AeadInOut<NonceSize = U12, TagSize = U16> + KeyInit> Aead<C> {
@@ -26,25 +27,40 @@ impl<C: AeadInOut<NonceSize = U12, TagSize = U16> + KeyInit> Aead<C> {
         Self { cipher: C::new_from_slice(key).expect("a key of the cipher's length"), salt: own }
     }
 
-    #[expect(clippy::expect_used, reason = "fails only on 64 GiB")]
     pub(super) fn seal(&self, front: Front<'_>, body: &mut [u8]) -> [u8; ICV] {
         let (aad, length) = aad(front);
-        let tag = self.cipher.encrypt_inout_detached(&self.nonce(front), &aad[..length], body.into());
-        tag.expect("a packet is short").into()
+        self.encrypt(self.nonce(front), &aad[..length], body)
     }
 
     pub(super) fn open(&self, front: Front<'_>, body: &[u8], icv: &[u8; ICV], out: &mut [u8]) -> Result<(), WrongIcv> {
         let (aad, length) = aad(front);
-        let buffer = InOutBuf::new(body, out).map_err(|_| WrongIcv)?;
-        let result = self.cipher.decrypt_inout_detached(&self.nonce(front), &aad[..length], buffer, icv.into());
-        result.map_err(|_| WrongIcv)
+        self.decrypt(self.nonce(front), &aad[..length], body, icv, out)
     }
 
-    fn nonce(&self, front: Front<'_>) -> Nonce<C> {
+    #[expect(clippy::expect_used, reason = "fails only on 64 GiB")]
+    pub(super) fn encrypt(&self, nonce: [u8; NONCE], aad: &[u8], body: &mut [u8]) -> [u8; ICV] {
+        let tag = self.cipher.encrypt_inout_detached(&nonce.into(), aad, body.into());
+        tag.expect("a packet is short").into()
+    }
+
+    /// Compares in constant time, then decrypts.
+    pub(super) fn decrypt(
+        &self,
+        nonce: [u8; NONCE],
+        aad: &[u8],
+        body: &[u8],
+        icv: &[u8; ICV],
+        out: &mut [u8],
+    ) -> Result<(), WrongIcv> {
+        let buffer = InOutBuf::new(body, out).map_err(|_| WrongIcv)?;
+        self.cipher.decrypt_inout_detached(&nonce.into(), aad, buffer, icv.into()).map_err(|_| WrongIcv)
+    }
+
+    fn nonce(&self, front: Front<'_>) -> [u8; NONCE] {
         let mut nonce = [0; NONCE];
         nonce[..SALT].copy_from_slice(&*self.salt);
         nonce[SALT..].copy_from_slice(front.iv);
-        nonce.into()
+        nonce
     }
 }
 

@@ -68,7 +68,8 @@ impl Algorithm {
     }
 
     /// Bytes of the cipher's own key.
-    pub(super) const fn cipher_key_len(self) -> usize {
+    #[must_use]
+    pub const fn cipher_key_len(self) -> usize {
         match self {
             Self::NullHmacSha256 => 0,
             Self::Aes128CbcHmacSha256 | Self::Aes128Gcm => 16,

@@ -101,3 +101,21 @@ impl Cipher {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The features of the crates that see to it are on, or this does not compile.
+    #[test]
+    fn key_schedules_are_wiped_when_dropped() {
+        fn wiped<T: zeroize::ZeroizeOnDrop>() {}
+        wiped::<Aes128>();
+        wiped::<Aes256>();
+        wiped::<Aes128Gcm>();
+        wiped::<Aes256Gcm>();
+        wiped::<ChaCha20Poly1305>();
+        // Of these an HMAC keeps two, and it does not say so itself.
+        wiped::<sha2::block_api::Sha256VarCore>();
+    }
+}

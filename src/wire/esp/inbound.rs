@@ -11,7 +11,7 @@ pub struct Inbound {
     spi: u32,
     esn: bool,
     cipher: Cipher,
-    window: Window,
+    pub(super) window: Window,
 }
 
 /// What was inside.
@@ -50,6 +50,12 @@ impl Inbound {
     #[must_use]
     pub const fn esn(&self) -> bool {
         self.esn
+    }
+
+    /// The width of the replay window; 0 is none.
+    #[must_use]
+    pub const fn replay_window(&self) -> u32 {
+        self.window.width()
     }
 
     /// The highest sequence number of a packet that proved itself; 0 before the first.

@@ -31,6 +31,12 @@ impl Keys {
         self.algorithm
     }
 
+    /// Whether these are the same keys.
+    #[must_use]
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.material == other.material
+    }
+
     /// Cipher key, and salt or authentication key.
     pub(super) fn split(&self) -> (&[u8], &[u8]) {
         self.material.split_at(self.algorithm.cipher_key_len())
@@ -57,6 +63,18 @@ impl Keys {
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
+    /// The name that these bytes are.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     /// Reads 32 hexadecimal digits; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -121,7 +139,7 @@ mod tests {
     #[test]
     fn a_fingerprint_differs_by_algorithm_spi_and_key() {
         let one = keys(Algorithm::Aes256Gcm, 1);
-        assert_eq!(one.fingerprint(256), one.clone().fingerprint(256));
+        assert_eq!(one.fingerprint(256), keys(Algorithm::Aes256Gcm, 1).fingerprint(256));
         let others = [
             one.fingerprint(257),
             keys(Algorithm::Aes256Gcm, 2).fingerprint(256),

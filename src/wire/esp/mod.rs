@@ -94,4 +94,4 @@ const fn halves(sequence: u64) -> (u32, u32) {
 }
 
 #[cfg(test)]
-mod tests;
+mod vectors;

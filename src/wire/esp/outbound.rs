@@ -68,7 +68,15 @@ impl Outbound {
     }
 
     /// The same, under the IV that is in its place.
-    fn close(&self, shape: Shape, outer: Ends, sequence: u64, inner: Family, inner_len: usize, packet: &mut [u8]) {
+    pub(super) fn close(
+        &self,
+        shape: Shape,
+        outer: Ends,
+        sequence: u64,
+        inner: Family,
+        inner_len: usize,
+        packet: &mut [u8],
+    ) {
         assert!((1..=self.last()).contains(&sequence), "no such sequence number");
         assert!(shape.algorithm() == self.algorithm(), "a shape of another algorithm");
         assert!(packet.len() == shape.length(inner_len) && packet.len() <= LONGEST, "a packet of another length");

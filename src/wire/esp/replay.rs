@@ -30,6 +30,13 @@ impl Window {
         Self { width: width.into(), top: 0, words: vec![0; words].into() }
     }
 
+    /// How wide it is; 0 where it takes every number.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "made of 32 bits")]
+    pub const fn width(&self) -> u32 {
+        self.width as u32
+    }
+
     /// The highest number taken; 0 before the first, for an association begins with 1 (RFC 4303
     /// section 3.3.3).
     #[must_use]
@@ -39,22 +46,19 @@ impl Window {
 
     /// The whole of an extended number whose lower half arrived: RFC 4303 appendix A2.2.
     ///
-    /// The number is either inside the window or ahead of it. Before the first wrap there is no
-    /// smaller upper half to belong to, so that a far end may begin with any number.
+    /// The number is either inside the window (without one: the highest) or less than 2³² ahead of
+    /// its end. Before the first wrap there is no smaller upper half to belong to, so that a far end
+    /// may begin with any number.
     #[must_use]
     pub const fn extend(&self, low: u32) -> u64 {
-        // Without a window nothing says how old a packet may be: the nearer of the two it is.
-        let width = if self.width == 0 { 1 << 31 } else { self.width };
+        let reach = self.width.saturating_sub(1);
         let (high, top_low) = super::halves(self.top);
-        let (_, bottom) = super::halves(self.top.wrapping_sub(width - 1));
-        let high = if top_low as u64 >= width - 1 {
-            // Case A: the window lies within one upper half.
-            if low >= bottom { high } else { high.wrapping_add(1) }
-        } else if low >= bottom {
-            // Case B: it spans two, and this is from the older one.
-            high.saturating_sub(1)
-        } else {
-            high
+        let (_, bottom) = super::halves(self.top.wrapping_sub(reach));
+        let spans_two_rounds = (top_low as u64) < reach;
+        let high = match (spans_two_rounds, low >= bottom) {
+            (false, true) | (true, false) => high,
+            (false, false) => high.wrapping_add(1),
+            (true, true) => high.saturating_sub(1),
         };
         (high as u64) << 32 | low as u64
     }

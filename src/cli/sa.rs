@@ -1,0 +1,131 @@
+//! `adit sa`: the security associations of ESP tunnels.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use hyper::body::Bytes;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::args;
+use super::client::{block_on, escaped, get, post, post_body};
+use super::text::{Cell, Table, coloured, style_of, thousands};
+use super::{Exit, Failure, Outcome};
+
+/// A pair takes a few hundred bytes.
+const LONGEST: u64 = 16 << 10;
+
+pub(super) fn run(socket: &Path, args: &args::Sa) -> Outcome {
+    match args {
+        args::Sa::Install { tunnel, file } => install(socket, tunnel, file),
+        args::Sa::Show { tunnel, json } => show(socket, tunnel.as_deref(), *json),
+        args::Sa::Begin { tunnel, at } => begin(socket, tunnel, *at),
+    }
+}
+
+fn install(socket: &Path, tunnel: &str, file: &Path) -> Outcome {
+    let text = read(file)?;
+    let path = format!("/v1/tunnels/{}/sa", escaped(tunnel));
+    // The copy that leaves by the socket is the library's, and cannot be wiped.
+    let answer = block_on(post_body(socket, &path, Bytes::copy_from_slice(&text)))?;
+    told(&answer, "installed")
+}
+
+fn begin(socket: &Path, tunnel: &str, at: Option<u64>) -> Outcome {
+    let at = at.map(|at| format!("?at={at}")).unwrap_or_default();
+    let answer = block_on(post(socket, &format!("/v1/tunnels/{}/sa/begin{at}", escaped(tunnel))))?;
+    told(&answer, "begun")
+}
+
+/// Says what is in use now.
+fn told(answer: &Value, what: &str) -> Outcome {
+    let pair = &answer["pair"];
+    let (name, next) = (answer["tunnel"].as_str().unwrap_or("-"), pair["next_sequence"].as_u64().unwrap_or(0));
+    let (out, back) = (spi(&pair["spi_out"]), spi(&pair["spi_in"]));
+    let algorithm = pair["algorithm"].as_str().unwrap_or("-");
+    writeln!(io::stdout().lock(), "{name}: {what}: {algorithm}, SPI {out} out, {back} in, from number {next}")?;
+    if let Some(obstacle) = answer["obstacle"].as_str() {
+        return Err(Failure::new(Exit::BadNews, format!("{name} cannot be probed yet: {obstacle}")));
+    }
+    Ok(Exit::Done)
+}
+
+/// Reads a pair: from a file that only its owner may read, or from standard input.
+fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let mut text = Zeroizing::new(Vec::with_capacity(usize::try_from(LONGEST).unwrap_or(0) + 1));
+    let wrong = |why: String| Failure::new(Exit::BadInput, format!("{}: {why}", file.display()));
+    if file == Path::new("-") {
+        if io::stdin().is_terminal() {
+            writeln!(io::stderr(), "reading the pair from the terminal; end it with Ctrl-D")?;
+        }
+        io::stdin().lock().take(LONGEST + 1).read_to_end(&mut text)?;
+    } else {
+        let opened = File::open(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let mode = opened.metadata()?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(wrong(format!("others than its owner may use it (mode {mode:04o}); run chmod 0600 on it")));
+        }
+        opened.take(LONGEST + 1).read_to_end(&mut text)?;
+    }
+    if text.len() as u64 > LONGEST {
+        return Err(wrong(format!("longer than {LONGEST} bytes, which no pair is")));
+    }
+    Ok(text)
+}
+
+fn show(socket: &Path, tunnel: Option<&str>, json: bool) -> Outcome {
+    let path = tunnel.map_or_else(|| "/v1/sa".to_owned(), |tunnel| format!("/v1/tunnels/{}/sa", escaped(tunnel)));
+    let answer = block_on(get(socket, &path))?;
+    let mut out = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, &answer).map_err(io::Error::other)?;
+        writeln!(out)?;
+        return Ok(Exit::Done);
+    }
+    let one = [answer.clone()];
+    let list = answer["associations"].as_array().map_or(&one[..], Vec::as_slice);
+    if list.is_empty() {
+        writeln!(out, "no tunnel is encapsulated in ESP by adit")?;
+        return Ok(Exit::Done);
+    }
+    for line in table(list).lines(coloured(&io::stdout())) {
+        writeln!(out, "{line}")?;
+    }
+    for (name, why) in list.iter().filter_map(|view| Some((view["tunnel"].as_str()?, view["obstacle"].as_str()?))) {
+        writeln!(out, "{name}: {why}")?;
+    }
+    Ok(Exit::Done)
+}
+
+fn table(list: &[Value]) -> Table {
+    let titles =
+        ["TUNNEL", "KEYS", "ALGORITHM", "SPI OUT", "SPI IN", "ESN", "NEXT", "USED", "RECEIVED", "FINGERPRINTS OUT/IN"];
+    let mut table = Table::new(&titles, &[6, 7, 8]);
+    for view in list {
+        let pair = &view["pair"];
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let number = |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), thousands);
+        let short = |value: &Value| text(value).chars().take(12).collect::<String>();
+        let used = pair["used_per_mille"].as_u64().map(|used| format!("{}.{} %", used / 10, used % 10));
+        let name = text(&view["tunnel"]);
+        table.row(vec![
+            if view["obstacle"].is_null() { name.into() } else { Cell::styled(&name, style_of("down")) },
+            text(&view["keys"]).into(),
+            text(&pair["algorithm"]).into(),
+            spi(&pair["spi_out"]).into(),
+            spi(&pair["spi_in"]).into(),
+            pair["esn"].as_bool().map_or("-", |esn| if esn { "yes" } else { "no" }).to_owned().into(),
+            number(&pair["next_sequence"]).into(),
+            used.unwrap_or_else(|| "-".to_owned()).into(),
+            number(&pair["highest_received"]).into(),
+            format!("{}/{}", short(&pair["fingerprint_out"]), short(&pair["fingerprint_in"])).into(),
+        ]);
+    }
+    table
+}
+
+fn spi(value: &Value) -> String {
+    value.as_u64().map_or_else(|| "-".to_owned(), |spi| format!("{spi:#x}"))
+}

@@ -1,0 +1,117 @@
+//! The pairs that ESP tunnels start with, and the record of their sequence numbers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use super::pair;
+use crate::engine::ledger::{Begin, Kind, Lost, NotReserved};
+use crate::engine::numbers::{Numbers, by_clock};
+use crate::engine::{Material, Start, WallTime};
+use crate::io::ledger::{Clerk, Ledger, spawn, this_machine};
+
+/// Pairs from key files, each with its numbers or with the reason why there are none.
+pub struct Records {
+    /// Whoever reserves numbers from now on; `None` where there is no record.
+    pub clerk: Option<Clerk>,
+    /// What the tunnels start with, by their index.
+    pub starts: BTreeMap<u32, Start>,
+}
+
+impl Records {
+    /// Pairs whose keys do not outlive this process: their numbers begin at 1, and nothing records them.
+    ///
+    /// # Errors
+    /// No random numbers to be had.
+    pub fn none(pairs: &BTreeMap<u32, Material>) -> io::Result<Self> {
+        let start = |material: &Material| -> io::Result<Start> {
+            Ok(Start { pair: Some(super::begun(material)?), lost: None })
+        };
+        let starts = pairs.iter().map(|(&tunnel, material)| Ok((tunnel, start(material)?)));
+        Ok(Self { clerk: None, starts: starts.collect::<io::Result<_>>()? })
+    }
+
+    /// Resumes at the marks of the record in `state_dir`, after an operator's word on those in `begins`
+    /// (index, name, first number). That it is lost, or cannot be used, concerns
+    /// the pairs alone: each says so.
+    ///
+    /// # Errors
+    /// No random numbers or no thread to be had.
+    pub fn open(
+        state_dir: &Path,
+        pairs: &BTreeMap<u32, Material>,
+        wall: WallTime,
+        begins: Vec<(u32, &str, Option<u64>)>,
+        remedy: impl Fn(u32, &Lost) -> String,
+    ) -> io::Result<Self> {
+        let ledger = Ledger::open(state_dir, this_machine());
+        let mut ledger = match ledger {
+            Ok(ledger) => ledger,
+            Err(error) => {
+                let why = format!("the record of sequence numbers in {} cannot be used: {error}", state_dir.display());
+                tracing::error!("{why}");
+                return Self::unusable(pairs, &why);
+            }
+        };
+        for (tunnel, name, first) in begins {
+            begin(&mut ledger, &pairs[&tunnel], name, first.unwrap_or_else(|| by_clock(wall)))?;
+        }
+        let resume = |material: &Material| {
+            let mark = ledger.mark(material.outbound_key())?;
+            Ok(Numbers::resume(mark, wall, material.last()))
+        };
+        let mut numbers = pairs.iter().map(|(&tunnel, material)| (tunnel, resume(material))).collect();
+        reserve(&mut ledger, pairs, &mut numbers);
+        let starts = numbers.into_iter().map(|(tunnel, resumed)| {
+            let (numbers, lost) = match resumed {
+                Ok(numbers) => (numbers, None),
+                Err(lost) => (NO_NUMBERS, Some(format!("{lost}; {}", remedy(tunnel, &lost)))),
+            };
+            Ok((tunnel, Start { pair: Some(pair(&pairs[&tunnel], numbers)?), lost }))
+        });
+        let starts = starts.collect::<io::Result<_>>()?;
+        Ok(Self { clerk: Some(spawn(ledger)?), starts })
+    }
+
+    fn unusable(pairs: &BTreeMap<u32, Material>, why: &str) -> io::Result<Self> {
+        let start = |material: &Material| -> io::Result<Start> {
+            Ok(Start { pair: Some(pair(material, NO_NUMBERS)?), lost: Some(why.to_owned()) })
+        };
+        let starts = pairs.iter().map(|(&tunnel, material)| Ok((tunnel, start(material)?)));
+        Ok(Self { clerk: None, starts: starts.collect::<io::Result<_>>()? })
+    }
+}
+
+/// Of a pair that nobody may use: not one number is reserved.
+const NO_NUMBERS: Numbers = Numbers::new(1, 1, 1);
+
+/// Takes an operator's word that nobody has used the numbers from `first` on.
+fn begin(ledger: &mut Ledger, material: &Material, name: &str, first: u64) -> io::Result<()> {
+    let (fingerprint, spi, tunnel) = (material.outbound_key(), material.spi_out, name.to_owned());
+    // Nothing is reserved yet: that follows for all of them together.
+    let begin = Begin { fingerprint, spi, kind: Kind::Static, tunnel, first, mark: first };
+    ledger.begin(&begin).map(drop).map_err(|error| io::Error::other(format!("{name}: {error}")))
+}
+
+/// The numbers that each pair goes on with.
+type Resumed = BTreeMap<u32, Result<Numbers, Lost>>;
+
+/// Reserves what all of them want, in one write. What could not be written is asked for again while
+/// the daemon runs.
+fn reserve(ledger: &mut Ledger, pairs: &BTreeMap<u32, Material>, resumed: &mut Resumed) {
+    let wanted = resumed.iter_mut().filter_map(|(tunnel, numbers)| Some((*tunnel, numbers.as_mut().ok()?.wants()?)));
+    let wanted: Vec<(u32, u64)> = wanted.collect();
+    let marks: Vec<_> = wanted.iter().map(|(tunnel, mark)| (pairs[tunnel].outbound_key(), *mark)).collect();
+    let outcome = ledger.reserve(&marks);
+    if let Err(error) = &outcome {
+        tracing::error!("{error}");
+    }
+    for (tunnel, mark) in wanted {
+        match (resumed.get_mut(&tunnel), &outcome) {
+            (Some(Ok(numbers)), Ok(())) => numbers.grant(mark),
+            (Some(Ok(numbers)), Err(NotReserved::Unwritten(_))) => numbers.retry(),
+            (Some(numbers), Err(NotReserved::Lost(lost))) => *numbers = Err(lost.clone()),
+            (Some(Err(_)) | None, _) => {}
+        }
+    }
+}
