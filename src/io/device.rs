@@ -71,7 +71,7 @@ pub fn open(name: &str) -> io::Result<DeviceSender> {
 }
 
 impl DeviceSender {
-    /// The index of the device, which no other device in its namespace has had so far.
+    /// The index of the device in its namespace, as packets that come by it have it.
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
@@ -83,10 +83,10 @@ impl DeviceSender {
     /// `ENETDOWN`: the device is down; once it is up again, this sender works again. `ENXIO`: it is no
     /// longer here; one that is made anew, even of the same name, has another index, so open another
     /// sender. `EMSGSIZE`: longer than the device's MTU. `ENOBUFS` and `EAGAIN`: its queue, or this
-    /// socket's, is full. WireGuard tells besides (since Linux 5.17): `ENOKEY`, no peer is allowed this destination, and
-    /// `EDESTADDRREQ`, the peer's endpoint is not known. What other devices drop, for want of a route
-    /// to the far end or of a security association, they only count in their statistics; see also
-    /// [`withheld`].
+    /// socket's, is full. WireGuard tells besides (since Linux 5.17): `ENOKEY`, no peer is allowed this
+    /// destination, and `EDESTADDRREQ`, the peer's endpoint is not known. What other devices drop, for
+    /// want of a route to the far end or of a security association, they only count in their
+    /// statistics; see also [`withheld`].
     pub fn send(&self, packets: &[(IpAddr, &[u8])], refused: impl FnMut(usize, Errno)) {
         let address = |destination| match destination {
             IpAddr::V4(_) => self.v4,
@@ -100,11 +100,10 @@ impl DeviceSender {
 /// tell nobody; `None` if it would not. In the namespace of the calling thread; routes and addresses
 /// may change at any time.
 ///
-/// A vti or xfrm device seals a packet on the way that the routing tables show for it, as long as it
-/// leads over that very device. So there are two packets that it does not let out: on vti one to an
-/// IPv4 address of the device itself, as a reply-style probe often is, because what stays on this
-/// host is not sealed; and on both one to an IPv6 destination to which no route leads over the device
-/// (an IPv4 one is then taken for a neighbour).
+/// Before a vti or xfrm device seals a packet, it looks for a route over itself in the routing tables.
+/// So there are two packets that it does not let out: vti none to an IPv4 address of the device itself,
+/// as a reply-style probe often is, because what stays on this host is not sealed; and both none to an
+/// IPv6 destination to which no route leads over the device (an IPv4 one is taken for a neighbour).
 ///
 /// # Errors
 /// The device must exist.

@@ -4,12 +4,17 @@
 //! program is run again inside a guest kernel (`guest.sh`). Where neither is possible, one test says
 //! so and is counted as ignored, or fails if `ADIT_REQUIRE_LAB` is set, as `.ci/run` does.
 
+mod arrival;
+mod associations;
 mod counters;
 mod esp;
 mod gre;
 mod ipsec;
+mod kernel_io;
+mod kinds;
 mod router;
 mod sequence;
+mod two;
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -21,6 +26,9 @@ use nix::sched::{CloneFlags, unshare};
 const GUEST: &str = "ADIT_LAB_GUEST";
 
 fn main() {
+    if std::env::var_os(associations::UNPRIVILEGED).is_some() {
+        return associations::say_what_is_seen();
+    }
     let arguments = Arguments::from_args();
     let in_guest = std::env::var_os(GUEST).is_some();
     if in_guest || kernel_has_both() {
@@ -71,5 +79,8 @@ fn trials() -> Vec<Trial> {
     let mut trials = gre::trials();
     trials.extend(esp::trials());
     trials.extend(sequence::trials());
+    trials.extend(kernel_io::trials());
+    trials.extend(arrival::trials());
+    trials.extend(associations::trials());
     trials
 }

@@ -10,6 +10,7 @@
 //! | [`forgery`] | what a third party may send |
 //! | [`burden`] | traffic beside the probes, a full queue, a prober that cannot run |
 //! | [`paths`] | more than one tunnel: namespaces, return paths, marks |
+//! | [`devices`] | by which device a packet comes, and by which it can leave |
 //! | [`site`] | a place for the built program |
 //! | [`commands`] | the built program, end to end |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
@@ -26,6 +27,7 @@ mod burden;
 mod by_hand;
 mod change;
 mod commands;
+mod devices;
 mod forgery;
 mod kit;
 mod loss;
@@ -137,6 +139,7 @@ fn main() -> ExitCode {
         forgery::cases(),
         burden::cases(),
         paths::cases(),
+        devices::cases(),
         commands::cases(),
         sealed::cases(),
     ];
