@@ -43,15 +43,15 @@ pub(crate) fn associations(lab: &Lab) -> Result<BTreeMap<u32, Used>, Failed> {
 }
 
 /// The router has opened every probe, sealed its answers, but for those that go bare, and refused
-/// nothing. How many it opened, and how many it sealed.
-pub(crate) fn each_probe_was_opened(lab: &Lab, cases: &[Case]) -> Result<[u64; 2], Failed> {
+/// nothing; beside them there were up to so many packets of others. How many it opened and sealed.
+pub(crate) fn each_probe_was_opened(lab: &Lab, cases: &[Case], others: u64) -> Result<[u64; 2], Failed> {
     let before = lab.views();
     let used = associations(lab)?;
     let after = lab.views();
     let mut packets = [0; 2];
     for (number, case) in (1..).zip(cases) {
         let (sent, received) = (before[number - 1].counters.sent, before[number - 1].counters.received);
-        let sent = sent..=after[number - 1].counters.sent;
+        let sent = sent..=after[number - 1].counters.sent + others;
         let of = |spi| used.get(&spi).copied().ok_or_else(|| format!("no association {spi:#x}"));
         let (opened, sealed) = (of(spi_out(number, Turn::First))?, of(spi_in(number, Turn::First))?);
         let answered = match case.style.direction {

@@ -44,7 +44,7 @@ fn every_variant(algorithm: Algorithm) -> Result<(), Failed> {
     lab.all_become(State::Healthy, Duration::from_secs(60))?;
     lab.until(Duration::from_secs(60), "answered often", |view| view.counters.received >= ANSWERS)?;
     lab.none_rejected()?;
-    let [opened, sealed] = counters::each_probe_was_opened(lab, &cases)?;
+    let [opened, sealed] = counters::each_probe_was_opened(lab, &cases, 0)?;
     println!(
         "lab: {}: {} variants healthy (4 styles, outer IPv4 and IPv6, inner IPv4 and IPv6, ESN on and off, bare and in \
          UDP); the router opened {opened} packets, sealed {sealed}, refused none",

@@ -7,6 +7,7 @@
 mod arrival;
 mod associations;
 mod counters;
+mod device;
 mod esp;
 mod gre;
 mod ipsec;
@@ -82,5 +83,6 @@ fn trials() -> Vec<Trial> {
     trials.extend(kernel_io::trials());
     trials.extend(arrival::trials());
     trials.extend(associations::trials());
+    trials.extend(device::trials());
     trials
 }
