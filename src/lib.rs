@@ -2,13 +2,18 @@
 //!
 //! # The words
 //!
-//! A **tunnel** joins this host to a far router by GRE. A **probe** is one ICMP echo message sent
-//! through one tunnel. Its outcome is a **sample**: a *success* if a valid answer arrived by the
-//! deadline, a *failure* if none did. Samples decide a tunnel's **state**: unknown, healthy,
-//! degraded or down. A change of state is a **transition**. A state has a **penalty**: what every
-//! **route** over the tunnel costs more. The route with the lowest *effective priority* (base and
-//! penalty together) carries the traffic. What is told to people is an **event**. The same words are
-//! used in code, configuration, logs and documents; there are no others for these things.
+//! A **tunnel** joins this host to a far router, by GRE, by ESP, or by a device of the kernel's. A
+//! **probe** is one ICMP echo message sent through one tunnel. Its outcome is a **sample**: a *success*
+//! if a valid answer arrived by the deadline, a *failure* if none did. Samples decide a tunnel's
+//! **state**: unknown, healthy, degraded or down. A change of state is a **transition**. A state has a
+//! **penalty**: what every **route** over the tunnel costs more. The route with the lowest *effective
+//! priority* (base and penalty together) carries the traffic. What is told to people is an **event**.
+//! The same words are used in code, configuration, logs and documents; there are no others for these
+//! things.
+//!
+//! Of ESP: a **security association** is one direction's SPI, algorithm and keys. It *seals* probes or
+//! *opens* answers, and an ESP tunnel has a **pair** of them. Every sealed packet has a **sequence
+//! number**, and the **record** on the disk says below which **mark** numbers may have been used.
 //!
 //! # The laws
 //!
@@ -21,20 +26,20 @@
 //! 5. Disabled is not down; drained is not down; unknown is not healthy.
 //! 6. We touch only routes that bear our tag; new before old, so no prefix is without a route for a
 //!    moment because of us. (So far routes live in adit's own table, which holds to the second half.)
-//! 7. What is worth keeping survives a kill -9. (So far nothing is kept: a restart begins as unknown,
-//!    which carries no penalty.)
+//! 7. What is worth keeping survives a kill -9. (So far that is every ESP sequence number that may have
+//!    been used; of states nothing is kept, so a restart begins as unknown, which carries no penalty.)
 //!
-//! Each law has tests that bear its number in their name, in `tests/laws.rs`.
+//! Each law has tests that bear its number in their name, in `tests/laws.rs`; the seventh in `tests/ledger`.
 //!
 //! # The rooms
 //!
 //! | room | is | may use |
 //! | --- | --- | --- |
-//! | [`wire`] | PURE: bytes. GRE, IP, ICMP, the payload that proves itself; one reason for each way to be wrong | nothing of ours |
-//! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, snapshot, explain | `wire` |
+//! | [`wire`] | PURE: bytes. GRE, ESP, IP, ICMP, the payload that proves itself; one reason for each way to be wrong | nothing of ours |
+//! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, associations and their numbers, snapshot, explain | `wire` |
 //! | [`config`] | text in, a `Config` that cannot be wrong out | values of `engine`, `wire`, `reflect::plan` |
 //! | [`reflect`] | a far end in user space: PURE but for [`reflect::run`], its shell | `wire`, `io`, values of `engine` |
-//! | [`io`] | THIN: raw sockets, namespaces, clocks, the local socket | values of `engine`, `wire`; `config::nearest`, `config::defaults` |
+//! | [`io`] | THIN: raw sockets, devices, namespaces, clocks, the kernel's associations, the record of sequence numbers, the local socket | values of `engine`, `wire`; `config::nearest`, `config::key_text`, `config::defaults` |
 //! | [`daemon`] | the one loop, and the one place where now is read | all of the above |
 //! | [`cli`] | one file a command; text and tables | all of the above |
 //!
@@ -44,10 +49,10 @@
 //! # The way of a probe
 //!
 //! due → `schedule` names the tunnel → `wire::probe` patches its template (sequence, time, tag,
-//! checksums) → one batch out → answers in one batch → filter in the kernel → `wire::probe` parses, or
-//! a counted [`wire::Reject`] → `inflight` settles it exactly once → sample → `health` (here it ends
-//! nearly always) → transition → penalty → `routes` → events. Plain calls all along, starting in
-//! `Daemon::turn`; you can step through it in one sitting.
+//! checksums; ESP seals) → one batch out → answers in one batch → filter in the kernel → `wire::probe`
+//! parses (an association opens what is sealed), or a counted [`wire::Reject`] → `inflight` settles it
+//! exactly once → sample → `health` (here it ends nearly always) → transition → penalty → `routes` →
+//! events. Plain calls all along, starting in `Daemon::turn`; you can step through it in one sitting.
 
 pub mod cli;
 pub mod config;

@@ -141,18 +141,13 @@ impl Wire {
     }
 
     fn entered(&self) -> Vec<State> {
-        let state = |event: &Event| match event.kind {
-            Kind::Transition { to, .. } => Some(to),
-            _ => None,
-        };
+        let state = |event: &Event| if let Kind::Transition { to, .. } = event.kind { Some(to) } else { None };
         self.events.iter().filter_map(state).collect()
     }
 
     fn warnings(&self) -> Vec<String> {
-        let warning = |event: &Event| match &event.kind {
-            Kind::Warning { reason, .. } => Some(reason.clone()),
-            _ => None,
-        };
+        let warning =
+            |event: &Event| if let Kind::Warning { reason, .. } = &event.kind { Some(reason.clone()) } else { None };
         self.events.iter().filter_map(warning).collect()
     }
 }

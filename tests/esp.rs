@@ -185,9 +185,7 @@ proptest! {
             let from = if step % 3 == 0 { at } else { model.top.max(base) };
             at = from.saturating_add_signed(step);
             let new = window.is_new(at);
-            if new {
-                window.take(at);
-            }
+            prop_assert_eq!(window.take(at), new);
             prop_assert_eq!(new, model.take(at), "{}, width {}, highest {}", at, width, model.top);
             prop_assert_eq!(window.top(), model.top);
         }
@@ -205,9 +203,8 @@ proptest! {
     ) {
         let mut window = Window::new(64);
         for number in &order {
-            prop_assert!(window.is_new(base + number), "{}", number);
-            window.take(base + number);
-            prop_assert!(!window.is_new(base + number), "{}", number);
+            prop_assert!(window.take(base + number), "{}", number);
+            prop_assert!(!window.take(base + number), "{}", number);
         }
         prop_assert!((1..=64).all(|number| !window.is_new(base + number)));
         prop_assert_eq!(window.top(), base + 64);
@@ -221,11 +218,23 @@ proptest! {
         ahead in prop_oneof![0..10_000_u64, 0..WRAP, WRAP - 10_000..WRAP],
     ) {
         let mut window = Window::new(width);
-        window.take(top);
+        let _ = window.take(top);
         let last = top.saturating_sub(u64::from(width)).saturating_add(WRAP);
         let oldest = (top + 1).saturating_sub(u64::from(width));
         let sequence = oldest.saturating_add(ahead).min(last);
         prop_assert_eq!(window.extend(low(sequence)), sequence, "highest {}", top);
+    }
+
+    /// The same where the window's lower end is about to cross into another round.
+    #[test]
+    fn the_upper_half_is_found_about_the_edges(width in width(), round in 0..3_u64, edge in -2..=2_i64, from in 0..4_u64) {
+        let mut window = Window::new(width);
+        let top = (round * WRAP + u64::from(width) - 1).saturating_add_signed(edge);
+        let _ = window.take(top);
+        let oldest = (top + 1).saturating_sub(u64::from(width));
+        for sequence in [oldest + from, top.saturating_sub(from), top + 1 + from, oldest + WRAP - 1 - from] {
+            prop_assert_eq!(window.extend(low(sequence)), sequence, "highest {}", top);
+        }
     }
 
     #[test]

@@ -344,7 +344,7 @@ fn the_filter_drops_what_its_own_headers_refuse() {
 fn traffic(onion: &Onion, protocol: u8, content: &[u8]) -> Vec<u8> {
     let mut packet = emit(onion, packets::FIELDS, 1);
     let gre_at = if onion.outer.local().is_ipv4() { 20 } else { 40 };
-    let inner_at = gre_at + gre_of(&onion).header_len();
+    let inner_at = gre_at + gre_of(onion).header_len();
     let (protocol_at, content_at) = match onion.inner.family() {
         Family::V4 => (inner_at + 9, inner_at + 20),
         Family::V6 => (inner_at + 6, inner_at + 40),

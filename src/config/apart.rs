@@ -53,7 +53,7 @@ impl Taken {
         ] {
             let what = "write a key of its own into a file of its own";
             let message = |first: String| format!("`{name}` holds the same key as the one in {first}: {why}; {what}");
-            once(known, file.value.key.fingerprint(0), file.at, report, message);
+            once(known, file.value.key.fingerprint(), file.at, report, message);
         }
     }
 }

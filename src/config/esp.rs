@@ -128,7 +128,7 @@ fn pair(section: &mut Section<'_>, required: bool, algorithm: Option<Algorithm>)
     let key_out = key(section, "key_out_file", "/etc/adit/keys/ams-1.out", algorithm);
     let key_in = key(section, "key_in_file", "/etc/adit/keys/ams-1.in", algorithm);
     let pair = Pair { spi_out: spi_out?, spi_in: spi_in?, key_out: key_out?, key_in: key_in? };
-    if pair.key_out.value.key.fingerprint(0) == pair.key_in.value.key.fingerprint(0) {
+    if pair.key_out.value.key.fingerprint() == pair.key_in.value.key.fingerprint() {
         let other = section.report().refer(pair.key_in.at, pair.key_out.at);
         let why = "each association of the pair has a key of its own (RFC 4301 section 4.1)";
         let what = format!("`key_in_file` holds the same key as `key_out_file` in {other}: {why}; write another one");

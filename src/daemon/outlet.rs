@@ -17,7 +17,7 @@ const SEARCH: Duration = Duration::from_secs(1);
 
 pub(super) enum Outlet {
     Raw(Sender),
-    Device(Device),
+    Device(Box<Device>),
 }
 
 /// A device by its name: another one may bear it later.
@@ -25,12 +25,12 @@ pub(super) struct Device {
     name: String,
     /// `None` is the namespace where the daemon runs.
     namespace: Option<File>,
-    sender: Option<DeviceSender>,
+    sender: Option<Box<DeviceSender>>,
     searched: Time,
 }
 
 impl Device {
-    pub(super) fn new(name: &str, namespace: Option<File>, sender: Option<DeviceSender>) -> Self {
+    pub(super) fn new(name: &str, namespace: Option<File>, sender: Option<Box<DeviceSender>>) -> Self {
         Self { name: name.to_owned(), namespace, sender, searched: Time::ZERO }
     }
 
@@ -40,13 +40,13 @@ impl Device {
             match netns::within(self.namespace.as_ref(), || device::open(&self.name)) {
                 Ok(sender) => {
                     tracing::info!(device = self.name, interface = sender.index(), "the device is there");
-                    self.sender = Some(sender);
+                    self.sender = Some(Box::new(sender));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => tracing::warn!(device = self.name, %error, "the device cannot be used"),
             }
         }
-        self.sender.as_ref()
+        self.sender.as_deref()
     }
 }
 
@@ -76,7 +76,7 @@ impl Outlet {
     pub(super) fn interface(&self) -> Interface {
         match self {
             Self::Raw(_) => 0,
-            Self::Device(device) => device.sender.as_ref().map_or(0, DeviceSender::index),
+            Self::Device(device) => device.sender.as_ref().map_or(0, |sender| sender.index()),
         }
     }
 }

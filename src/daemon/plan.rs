@@ -116,9 +116,11 @@ impl Plan {
             for (at, open) in opened.exits {
                 outlets[at] = Some(match (open, &self.egresses[at].1) {
                     (Open::Raw(sender), _) => Outlet::Raw(sender),
-                    (Open::Device(sender), Exit::Device(device)) => {
-                        Outlet::Device(Device::new(device, file.as_ref().map(File::try_clone).transpose()?, sender))
-                    }
+                    (Open::Device(sender), Exit::Device(device)) => Outlet::Device(Box::new(Device::new(
+                        device,
+                        file.as_ref().map(File::try_clone).transpose()?,
+                        sender,
+                    ))),
                     (Open::Device(_), Exit::Raw(_)) => continue,
                 });
             }
@@ -191,14 +193,14 @@ struct OpenedIn {
 /// A sending socket; a device may be missing, and may come later.
 enum Open {
     Raw(Sender),
-    Device(Option<DeviceSender>),
+    Device(Option<Box<DeviceSender>>),
 }
 
 fn open_exit(exit: &Exit) -> io::Result<Open> {
     match exit {
         Exit::Raw(leaving) => Ok(Open::Raw(open_sender(leaving)?)),
         Exit::Device(name) => match device::open(name) {
-            Ok(sender) => Ok(Open::Device(Some(sender))),
+            Ok(sender) => Ok(Open::Device(Some(Box::new(sender)))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 tracing::warn!(device = name, "there is no such device yet: its tunnels fail until there is");
                 Ok(Open::Device(None))
@@ -214,6 +216,7 @@ fn watch() -> Option<xfrm::Opened> {
         Ok(watch) => return Some(watch),
         Err(error) => error,
     };
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the system's list is open")]
     match error.kind() {
         // A kernel without IPsec has nothing to collide with.
         io::ErrorKind::Unsupported => {}

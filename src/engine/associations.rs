@@ -72,7 +72,7 @@ impl Material {
     /// Names the outbound key.
     #[must_use]
     pub fn outbound_key(&self) -> Fingerprint {
-        self.key_out.fingerprint(self.spi_out)
+        self.key_out.fingerprint()
     }
 
     /// The pair, with a random seed for its IVs.
@@ -84,7 +84,7 @@ impl Material {
             inbound: Inbound::new(*spi_in, *esn, *replay_window, key_in),
             numbers,
             outbound_key: self.outbound_key(),
-            inbound_key: key_in.fingerprint(*spi_in),
+            inbound_key: key_in.fingerprint(),
         }
     }
 }

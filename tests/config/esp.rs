@@ -17,7 +17,7 @@ use crate::{Fixtures, ends, good, parse};
 
 /// The fingerprint of these bytes as a key, under no SPI.
 fn fingerprint(algorithm: Algorithm, bytes: &[u8]) -> Fingerprint {
-    Keys::new(algorithm, Zeroizing::new(bytes.to_vec())).unwrap().fingerprint(0)
+    Keys::new(algorithm, Zeroizing::new(bytes.to_vec())).unwrap().fingerprint()
 }
 
 fn material(tunnel: &Tunnel) -> &Material {
@@ -88,12 +88,12 @@ fn the_keys_are_the_bytes_in_the_files() {
     let algorithm = Algorithm::Aes256CbcHmacSha256;
     let config = files.load().unwrap();
     let pair = material(&config.tunnels[0]);
-    assert_eq!(pair.key_out.fingerprint(0), fingerprint(algorithm, &[0xa0; 64]));
-    assert_eq!(pair.key_in.fingerprint(0), fingerprint(algorithm, &[0xb1; 64]));
+    assert_eq!(pair.key_out.fingerprint(), fingerprint(algorithm, &[0xa0; 64]));
+    assert_eq!(pair.key_in.fingerprint(), fingerprint(algorithm, &[0xb1; 64]));
     for text in [format!("0x{} 0x{}\n", "A0".repeat(32), "a0".repeat(32)), format!("{}oA==\n", "oKCg\n".repeat(21))] {
         files.write("out", text);
         let config = files.load().unwrap();
-        assert_eq!(material(&config.tunnels[0]).key_out.fingerprint(0), fingerprint(algorithm, &[0xa0; 64]));
+        assert_eq!(material(&config.tunnels[0]).key_out.fingerprint(), fingerprint(algorithm, &[0xa0; 64]));
     }
 }
 
@@ -123,7 +123,7 @@ fn the_far_side_has_the_same_pair_crosswise() {
     for (one, other) in pairs {
         let other = other.reversed();
         assert_eq!((one.spi_out, one.spi_in), (other.spi_out, other.spi_in));
-        let keys = |pair: &Material| [&pair.key_out, &pair.key_in].map(|keys| keys.fingerprint(0));
+        let keys = |pair: &Material| [&pair.key_out, &pair.key_in].map(|keys| keys.fingerprint());
         assert_eq!(keys(one), keys(&other));
     }
     let plain = good(ReflectConfig::parse("far.toml", ""));

@@ -282,9 +282,11 @@ fn installed_keys_start_a_tunnel_and_are_taken_once() {
     daemon.end();
     let _daemon = site.daemon();
     assert!(reason(&site).starts_with("no-keys: "), "{}", reason(&site));
-    let again = site.install(&pair(|_| {}));
-    assert_eq!(again.status.code(), Some(1), "{}", said(&again));
-    assert!(said(&again).contains("RFC 4106"), "{}", said(&again));
+    for spi in ["0x1001", "0x1009"] {
+        let again = site.install(&pair(|pair| pair["spi_out"] = spi.into()));
+        assert_eq!(again.status.code(), Some(1), "{}", said(&again));
+        assert!(said(&again).contains("RFC 4106"), "{}", said(&again));
+    }
     assert_eq!((site.state("ams-1").as_str(), site.entered().len()), ("unknown", 0));
 
     let record = fs::read_to_string(site.path("state").join("sequence-numbers")).unwrap();

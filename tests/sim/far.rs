@@ -165,7 +165,7 @@ pub(crate) fn seal(inner: &mut [u8]) {
 
 /// Wraps a packet the way the far end of this tunnel does.
 pub(crate) fn encapsulate(inner: &[u8], via: &Onion) -> Vec<u8> {
-    let options = via.encapsulation.gre().expect("a GRE tunnel");
+    let options = via.encapsulation.gre().unwrap_or_else(|| panic!("no GRE tunnel"));
     let mut words = Vec::new();
     words.extend(options.checksum.then_some(0));
     words.extend(options.key);

@@ -100,7 +100,7 @@ struct Play {
 impl Play {
     async fn perform(&mut self, pace: Pace) -> Result<Report, Failure> {
         let mut report = Report::default();
-        self.screen.phase("start", "three tunnels, nothing known about them yet")?;
+        self.screen.phase("start", "four tunnels, nothing known about them yet")?;
         for name in stage::NAMES {
             self.expect(&mut report, "every tunnel healthy", PATIENCE, |event| enters(event, name, State::Healthy))
                 .await?;

@@ -206,7 +206,7 @@ impl Wanted {
         })?;
         let (key_out, key_in) =
             (key("key_out", &written.key_out, algorithm)?, key("key_in", &written.key_in, algorithm)?);
-        if key_out.same_as(&key_in) {
+        if key_out.fingerprint() == key_in.fingerprint() {
             return Err(
                 "`key_out` and `key_in` are the same; each direction has a key of its own (RFC 4301 section 4.4.2)"
                     .to_owned(),
@@ -288,7 +288,8 @@ mod tests {
     fn what_is_wrong_is_named_and_no_key_is_repeated() {
         let secret = "5ec7e7".repeat(7);
         let said = |change: &dyn Fn(&mut Value)| pair(|pair| change(pair)).err().unwrap();
-        let wrong: [(&dyn Fn(&mut Value), &str); 12] = [
+        type Change<'a> = &'a dyn Fn(&mut Value);
+        let wrong: [(Change<'_>, &str); 12] = [
             (&|pair| pair["algorithm"] = secret.clone().into(), "`algorithm` is none of aes128-cbc"),
             (&|pair| pair["spi_out"] = 255.into(), "an SPI is a number from 256 on"),
             (&|pair| pair["spi_in"] = secret.clone().into(), "an SPI is a number from 256 on"),

@@ -104,7 +104,7 @@ impl Algorithm {
     }
 
     /// Whether one nonce used twice gives its secrets away: such a cipher must not have a static
-    /// key (RFC 4106 section 2, RFC 7634 section 2, RFC 8221 section 3).
+    /// key (RFC 4106 section 2, RFC 7634 section 5, RFC 8221 section 3).
     #[must_use]
     pub const fn is_counter_mode(self) -> bool {
         match self {

@@ -80,10 +80,9 @@ impl Inbound {
         scratch.clear();
         scratch.resize(parts.body.len(), 0);
         let sequence = self.prove(&parts, header.sequence, scratch)?;
-        if !self.window.is_new(sequence) {
+        if !self.window.take(sequence) {
             return Err(Reject::EspReplay);
         }
-        self.window.take(sequence);
         let (inner, packet) = strip(scratch)?;
         Ok(Opened { inner, packet, sequence })
     }

@@ -31,26 +31,20 @@ impl Keys {
         self.algorithm
     }
 
-    /// Whether these are the same keys.
-    #[must_use]
-    pub fn same_as(&self, other: &Self) -> bool {
-        self.material == other.material
-    }
-
     /// Cipher key, and salt or authentication key.
     pub(super) fn split(&self) -> (&[u8], &[u8]) {
         self.material.split_at(self.algorithm.cipher_key_len())
     }
 
-    /// Names these keys under this SPI without giving them away: the first 16 bytes of a SHA-256
-    /// over a text of its own, the algorithm's name, the SPI and the key material.
+    /// Names these keys without giving them away: the first 16 bytes of a SHA-256 over a text of its
+    /// own, the algorithm's name and the key material. The SPI is no part of it: a number or nonce
+    /// that was used with a key was used with it under whatever SPI.
     #[must_use]
-    pub fn fingerprint(&self, spi: u32) -> Fingerprint {
+    pub fn fingerprint(&self) -> Fingerprint {
         let mut hash = Sha256::new();
         hash.update(b"adit: fingerprint of ESP keys, 1\0");
         hash.update(self.algorithm.name());
         hash.update(b"\0");
-        hash.update(spi.to_be_bytes());
         hash.update(&*self.material);
         let mut fingerprint = [0; 16];
         fingerprint.copy_from_slice(&hash.finalize()[..16]);
@@ -137,15 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_differs_by_algorithm_spi_and_key() {
+    fn a_fingerprint_differs_by_algorithm_and_key() {
         let one = keys(Algorithm::Aes256Gcm, 1);
-        assert_eq!(one.fingerprint(256), keys(Algorithm::Aes256Gcm, 1).fingerprint(256));
-        let others = [
-            one.fingerprint(257),
-            keys(Algorithm::Aes256Gcm, 2).fingerprint(256),
-            keys(Algorithm::ChaCha20Poly1305, 1).fingerprint(256),
-        ];
-        assert!(!others.contains(&one.fingerprint(256)));
+        assert_eq!(one.fingerprint(), keys(Algorithm::Aes256Gcm, 1).fingerprint());
+        let others = [keys(Algorithm::Aes256Gcm, 2).fingerprint(), keys(Algorithm::ChaCha20Poly1305, 1).fingerprint()];
+        assert!(!others.contains(&one.fingerprint()));
     }
 
     #[test]

@@ -73,21 +73,29 @@ impl Window {
         sequence != 0 && self.top - sequence < self.width && self.words[self.word(sequence)] & bit(sequence) == 0
     }
 
-    /// Takes a number. Only of a packet that has proven itself: what moves the window shuts others
-    /// out.
-    pub fn take(&mut self, sequence: u64) {
-        if self.width > 0 {
-            let (from, to) = (self.top / WORD, sequence / WORD);
-            // Words that the window has newly come to; more than all of them are all of them.
-            let passed = to.saturating_sub(from).min(self.words.len() as u64);
-            for word in 0..passed {
-                let at = self.word((to - word) * WORD);
-                self.words[at] = 0;
-            }
+    /// Takes a number, and says whether it still could be. Only for a packet that has proven itself:
+    /// what moves the window shuts others out.
+    #[must_use]
+    pub fn take(&mut self, sequence: u64) -> bool {
+        let new = self.is_new(sequence);
+        if new && self.width > 0 {
+            self.clear_up_to(sequence);
             let at = self.word(sequence);
             self.words[at] |= bit(sequence);
         }
         self.top = self.top.max(sequence);
+        new
+    }
+
+    /// Empties the words that the window comes to with this number: all of them, if it goes further
+    /// than they reach.
+    fn clear_up_to(&mut self, sequence: u64) {
+        let (from, to) = (self.top / WORD, sequence / WORD);
+        let passed = to.saturating_sub(from).min(self.words.len() as u64);
+        for back in 0..passed {
+            let at = self.word((to - back) * WORD);
+            self.words[at] = 0;
+        }
     }
 
     fn word(&self, sequence: u64) -> usize {

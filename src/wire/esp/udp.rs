@@ -67,3 +67,19 @@ fn checksum_v6(source: Ipv6Addr, destination: Ipv6Addr, datagram: &[u8]) -> u16 
         sum => sum,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_of_zero_is_sent_in_its_other_form() {
+        let (local, far) = (Ipv6Addr::LOCALHOST, Ipv6Addr::UNSPECIFIED);
+        let mut datagram = [0; HEADER + 2];
+        emit(Ends::V6 { local, far }, &mut datagram);
+        let sum = [datagram[6], datagram[7]];
+        datagram[HEADER..].copy_from_slice(&sum);
+        emit(Ends::V6 { local, far }, &mut datagram);
+        assert_eq!(datagram[6..8], [0xFF, 0xFF]);
+    }
+}
