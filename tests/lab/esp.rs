@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use adit::engine::State;
+use adit::wire::Family;
 use adit::wire::esp::Algorithm;
-use adit::wire::{Direction, Family};
 use libtest_mimic::{Failed, Trial};
 
-use crate::ipsec::{Case, Ipsec, Pace, Used, Wrong, plain, policy, spi_in, spi_out};
+use crate::counters;
+use crate::ipsec::{Case, Ipsec, Pace, Wrong, plain, policy};
 use crate::router::{STYLES, Setting};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -43,7 +44,7 @@ fn every_variant(algorithm: Algorithm) -> Result<(), Failed> {
     lab.all_become(State::Healthy, Duration::from_secs(60))?;
     lab.until(Duration::from_secs(60), "answered often", |view| view.counters.received >= ANSWERS)?;
     lab.none_rejected()?;
-    let [opened, sealed] = none_refused(&ipsec)?;
+    let [opened, sealed] = counters::each_probe_was_opened(lab, &cases, 0)?;
     println!(
         "lab: {}: {} variants healthy (4 styles, outer IPv4 and IPv6, inner IPv4 and IPv6, ESN on and off, bare and in \
          UDP); the router opened {opened} packets, sealed {sealed}, refused none",
@@ -51,36 +52,6 @@ fn every_variant(algorithm: Algorithm) -> Result<(), Failed> {
         cases.len()
     );
     Ok(())
-}
-
-/// The router has opened every probe, and sealed its answers, but for those that go bare. How many.
-fn none_refused(ipsec: &Ipsec) -> Result<[u64; 2], Failed> {
-    let mut packets = [0; 2];
-    let before = ipsec.lab.views();
-    let used = ipsec.associations()?;
-    let after = ipsec.lab.views();
-    for (number, case) in (1..).zip(&ipsec.cases) {
-        let (sent, received) = (before[number - 1].counters.sent, before[number - 1].counters.received);
-        let sent = sent..=after[number - 1].counters.sent;
-        let of = |spi| used.get(&spi).copied().ok_or_else(|| format!("no association {spi:#x}"));
-        let (opened, sealed) = (of(spi_out(number))?, of(spi_in(number))?);
-        let answered = match case.style.direction {
-            Direction::Bidirectional => sealed.packets >= received,
-            Direction::Unidirectional => sealed.packets == 0,
-        };
-        let clean = Used { packets: 0, refused: [0; 3] };
-        let none_refused = [opened, sealed].map(|used| Used { packets: 0, ..used }) == [clean; 2];
-        if !(sent.contains(&opened.packets) && answered && none_refused) {
-            return Err(format!("{case}: sent {sent:?}, received {received}; {opened:?}, {sealed:?}").into());
-        }
-        packets = [packets[0] + opened.packets, packets[1] + sealed.packets];
-    }
-    let refused = ipsec.refused()?;
-    if refused.is_empty() {
-        Ok(packets)
-    } else {
-        Err(format!("the router's IPsec refused packets: {refused:?}").into())
-    }
 }
 
 /// A router that cannot open a probe, or find its association, says nothing to it, but counts. An answer
@@ -97,7 +68,7 @@ fn wrong_associations() -> Result<(), Failed> {
             return Err(format!("{case}: {reject:?}, {:?}", view.counters).into());
         }
     }
-    let refused: Vec<String> = ipsec.refused()?.into_keys().collect();
+    let refused: Vec<String> = counters::refused(&ipsec.lab)?.into_keys().collect();
     let expected = ["XfrmInNoStates", "XfrmInStateProtoError"];
     if refused == expected { Ok(()) } else { Err(format!("the router refused by {refused:?}").into()) }
 }

@@ -1,7 +1,6 @@
 //! IPsec tunnels: security associations and policies of the kernel's at the router, associations of
 //! adit's own at this side.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -67,6 +66,13 @@ pub(crate) const fn plain(style: Style) -> Case {
     }
 }
 
+/// Which of a tunnel's pairs of associations: each has keys and SPIs of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    First,
+    Second,
+}
+
 /// How often probes leave, and how long their answers may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Pace {
@@ -85,71 +91,20 @@ pub(crate) struct Ipsec {
 
 impl Ipsec {
     pub(crate) fn new(cases: &[Case], pace: Pace) -> Result<Self, Failed> {
-        let net = Net::new(ROUTER)?;
-        let far: String = (1..).zip(cases).map(|(number, case)| far(number, case)).collect();
-        net.router_batch(&far)?;
+        let net = router(cases)?;
         let opened = || [Family::V4, Family::V6].map(decapsulate).into_iter().collect();
         let encapsulation = netns::within(Some(&net.far), opened)?;
         let lab = Lab::start(net, cases.iter().map(Case::to_string).collect(), plan(cases, pace))?;
         Ok(Self { lab, cases: cases.to_vec(), _encapsulation: encapsulation })
     }
-
-    /// The counters of what the router's IPsec refused, of those that are not zero.
-    pub(crate) fn refused(&self) -> Result<BTreeMap<String, u64>, Failed> {
-        let text = self.lab.router("cat /proc/net/xfrm_stat")?;
-        let counters = text.lines().filter_map(|line| {
-            let (name, count) = line.split_once(char::is_whitespace)?;
-            Some((name.to_owned(), count.trim().parse::<u64>().ok()?))
-        });
-        let counters: BTreeMap<String, u64> = counters.collect();
-        if !counters.contains_key("XfrmInStateSeqError") {
-            return Err(format!("this kernel does not count: {text}").into());
-        }
-        Ok(counters.into_iter().filter(|(_, count)| *count > 0).collect())
-    }
-
-    /// The router's associations, by SPI.
-    pub(crate) fn associations(&self) -> Result<BTreeMap<u32, Used>, Failed> {
-        used(&self.lab.router("ip -s xfrm state")?)
-    }
 }
 
-/// What the router's kernel says of the use of one association.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Used {
-    /// Packets sealed or opened.
-    pub(crate) packets: u64,
-    /// Packets refused: ahead of or behind the replay window, seen before, with a wrong ICV.
-    pub(crate) refused: [u64; 3],
-}
-
-/// Reads `ip -s xfrm state`.
-fn used(text: &str) -> Result<BTreeMap<u32, Used>, Failed> {
-    let mut all = BTreeMap::new();
-    let mut spi = None;
-    for line in text.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |text: &str| text.split('(').next().and_then(|digits| digits.parse::<u64>().ok());
-        match words[..] {
-            ["proto", "esp", "spi", text, ..] => {
-                let digits = text.trim_start_matches("0x").split('(').next().unwrap_or_default();
-                spi = u32::from_str_radix(digits, 16).ok();
-            }
-            [bytes, packets] if bytes.ends_with("(bytes),") && packets.ends_with("(packets)") => {
-                let (Some(spi), Some(packets)) = (spi, number(packets)) else { continue };
-                all.entry(spi).or_insert_with(Used::default).packets = packets;
-            }
-            ["replay-window", window, "replay", replay, "failed", failed] => {
-                let (Some(spi), Some(a), Some(b), Some(c)) = (spi, number(window), number(replay), number(failed))
-                else {
-                    continue;
-                };
-                all.entry(spi).or_insert_with(Used::default).refused = [a, b, c];
-            }
-            _ => {}
-        }
-    }
-    if all.is_empty() && !text.is_empty() { Err(format!("not understood: {text}").into()) } else { Ok(all) }
+/// A router with associations and policies for all tunnels.
+pub(crate) fn router(cases: &[Case]) -> Result<Net, Failed> {
+    let net = Net::new(ROUTER)?;
+    let far: String = (1..).zip(cases).map(|(number, case)| far(number, case)).collect();
+    net.router_batch(&far)?;
+    Ok(net)
 }
 
 sockopt_impl!(
@@ -196,15 +151,15 @@ fn far(number: usize, case: &Case) -> String {
     let Addresses { outer: [_, o], inner: [_, t1], .. } = of(number, case);
     let (o_length, t1_length) = (whole(case.outer), whole(case.inner));
     let mut lines = format!("addr replace {o}/{o_length} dev wan nodad\naddr replace {t1}/{t1_length} dev wan nodad\n");
-    lines.push_str(&states(number, case));
+    lines.push_str(&states(number, case, Turn::First));
     for direction in POLICIES {
         lines.push_str(&policy("add", direction, number, case).unwrap_or_default());
     }
     lines
 }
 
-/// The router's associations for one tunnel.
-pub(crate) fn states(number: usize, case: &Case) -> String {
+/// The router's associations for one tunnel: the inbound one, then the outbound one.
+pub(crate) fn states(number: usize, case: &Case, turn: Turn) -> String {
     let Addresses { outer: [p, o], .. } = of(number, case);
     let esn = if case.esn { " esn" } else { "" };
     let encapsulation = if case.udp { " encap espinudp 4500 4500 0.0.0.0" } else { "" };
@@ -215,8 +170,8 @@ pub(crate) fn states(number: usize, case: &Case) -> String {
             algorithm(case.algorithm, key)
         )
     };
-    state(&p, &o, spi_out(number), &key(case.algorithm, number, OUT))
-        + &state(&o, &p, spi_in(number), &key(case.algorithm, number, IN))
+    state(&p, &o, spi_out(number, turn), &key(case.algorithm, number, Whose::Prober(turn)))
+        + &state(&o, &p, spi_in(number, turn), &key(case.algorithm, number, Whose::Router(turn)))
 }
 
 /// The directions in which a tunnel can have a policy.
@@ -261,23 +216,41 @@ fn algorithm(algorithm: Algorithm, key: &[u8]) -> String {
     }
 }
 
-pub(crate) fn spi_out(number: usize) -> u32 {
-    0x1000 + u32::try_from(number).unwrap_or(0)
+pub(crate) fn spi_out(number: usize, turn: Turn) -> u32 {
+    spi(0x1000, number, turn)
 }
 
-pub(crate) fn spi_in(number: usize) -> u32 {
-    0x2000 + u32::try_from(number).unwrap_or(0)
+pub(crate) fn spi_in(number: usize, turn: Turn) -> u32 {
+    spi(0x2000, number, turn)
 }
 
-/// Whose key it is.
-const OUT: u8 = 0;
-const IN: u8 = 1;
-const NOBODY: u8 = 2;
+fn spi(first: u32, number: usize, turn: Turn) -> u32 {
+    let fresh = match turn {
+        Turn::First => 0,
+        Turn::Second => 0x8_0000,
+    };
+    first + fresh + u32::try_from(number).unwrap_or(0)
+}
 
-/// A key of its own for each tunnel and whose it is.
-fn key(algorithm: Algorithm, number: usize, whose: u8) -> Vec<u8> {
+/// By whom a key is sealed with.
+#[derive(Clone, Copy)]
+enum Whose {
+    Prober(Turn),
+    Router(Turn),
+    Nobody,
+}
+
+/// A key of its own for each tunnel, each turn and whose it is.
+fn key(algorithm: Algorithm, number: usize, whose: Whose) -> Vec<u8> {
     let [number, ..] = number.to_le_bytes();
-    (0..).take(algorithm.key_len()).map(|at: u8| at.wrapping_mul(37) ^ number ^ (whose << 6)).collect()
+    let whose = match whose {
+        Whose::Prober(Turn::First) => 0,
+        Whose::Router(Turn::First) => 1,
+        Whose::Prober(Turn::Second) => 2,
+        Whose::Router(Turn::Second) => 3,
+        Whose::Nobody => 4,
+    };
+    (0..).take(algorithm.key_len()).map(|at: u8| at.wrapping_mul(37) ^ number ^ (whose << 5)).collect()
 }
 
 fn of(number: usize, case: &Case) -> Addresses {
@@ -292,7 +265,10 @@ fn plan(cases: &[Case], pace: Pace) -> Plan {
         routes: Vec::new(),
         namespaces: vec![None],
         egresses: vec![leaving(Family::V4), leaving(Family::V6)],
-        material: (0..).zip((1..).zip(cases)).map(|(index, (number, case))| (index, material(number, case))).collect(),
+        material: (0..)
+            .zip((1..).zip(cases))
+            .map(|(index, (number, case))| (index, material(number, case, Turn::First)))
+            .collect(),
         state_dir: None,
         access: None,
         record: None,
@@ -300,17 +276,17 @@ fn plan(cases: &[Case], pace: Pace) -> Plan {
 }
 
 /// This side's associations.
-pub(crate) fn material(number: usize, case: &Case) -> Material {
+pub(crate) fn material(number: usize, case: &Case, turn: Turn) -> Material {
     let key = |whose| {
         let bytes = Zeroizing::new(key(case.algorithm, number, whose));
         Keys::new(case.algorithm, bytes).unwrap_or_else(|| unreachable!("of the right length"))
     };
     let spi = |spi, is_wrong| if is_wrong { spi + 0x8000 } else { spi };
     Material {
-        spi_out: spi(spi_out(number), case.wrong == Wrong::SpiOut),
-        spi_in: spi(spi_in(number), case.wrong == Wrong::SpiIn),
-        key_out: key(if case.wrong == Wrong::KeyOut { NOBODY } else { OUT }),
-        key_in: key(if case.wrong == Wrong::KeyIn { NOBODY } else { IN }),
+        spi_out: spi(spi_out(number, turn), case.wrong == Wrong::SpiOut),
+        spi_in: spi(spi_in(number, turn), case.wrong == Wrong::SpiIn),
+        key_out: key(if case.wrong == Wrong::KeyOut { Whose::Nobody } else { Whose::Prober(turn) }),
+        key_in: key(if case.wrong == Wrong::KeyIn { Whose::Nobody } else { Whose::Router(turn) }),
         esn: case.esn,
         replay_window: 64,
     }

@@ -8,7 +8,7 @@ use adit::io::device::{self, DeviceSender};
 use adit::io::netns;
 use adit::wire::payload::{Fields, Key, Secret};
 use adit::wire::probe::{Stamp, Template};
-use adit::wire::{Direction, Ends, Onion, Style, gre};
+use adit::wire::{Direction, Encapsulation, Ends, Onion, Style};
 use libtest_mimic::{Failed, Trial};
 use nix::errno::Errno;
 
@@ -36,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// A trial that needs a kind of device. Only the kernel of the lab's second back end must have all
 /// of them.
-fn trial(kind: Kind, name: String, test: impl FnOnce() -> Result<(), Failed> + Send + 'static) -> Trial {
+pub(crate) fn trial(kind: Kind, name: String, test: impl FnOnce() -> Result<(), Failed> + Send + 'static) -> Trial {
     let set = |name, value: &str| std::env::var(name).is_ok_and(|set| value.is_empty() || set == value);
     let required = set("ADIT_REQUIRE_LAB", "") && set("ADIT_LAB_BACKEND", "qemu");
     let missing = if required || !matches!(kind.name, "xfrm" | "wireguard") { None } else { kind.missing() };
@@ -57,8 +57,7 @@ pub(crate) fn probe(style: adit::wire::Kind, inner: [&str; 2]) -> Result<Packet,
     let ends = |[here, there]: [&str; 2]| Ends::new(here.parse().ok()?, there.parse().ok()?);
     let (outer, inner) = ends(["192.0.2.1", "192.0.2.2"]).zip(ends(inner)).ok_or("wrong addresses")?;
     let style = Style { kind: style, direction: Direction::Bidirectional };
-    let onion =
-        Onion { style, outer, encapsulation: gre::Options::default().into(), inner, ttl: 64, dscp: 48, size: 72 };
+    let onion = Onion { style, outer, encapsulation: Encapsulation::Device, inner, ttl: 64, dscp: 48, size: 72 };
     let secret = Secret { key: Key::new([7; 16]), epoch: 1 };
     let fields = Fields { tunnel: 0, sequence: 1, sent: 1 };
     let mut bytes = vec![0; 512];
@@ -68,8 +67,7 @@ pub(crate) fn probe(style: adit::wire::Kind, inner: [&str; 2]) -> Result<Packet,
         adit::wire::Kind::Request => [inner.local(), inner.far()],
         adit::wire::Kind::Reply => [inner.far(), inner.local()],
     };
-    // Behind the outer IPv4 and GRE headers.
-    Ok(Packet { ends, bytes: bytes[24..length].to_vec() })
+    Ok(Packet { ends, bytes: bytes[..length].to_vec() })
 }
 
 pub(crate) const INNER: [[&str; 2]; 2] = [["10.9.0.0", "10.9.0.1"], ["fd00:9::", "fd00:9::1"]];

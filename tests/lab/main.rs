@@ -6,12 +6,15 @@
 
 mod arrival;
 mod associations;
+mod counters;
+mod device;
 mod esp;
 mod gre;
 mod ipsec;
 mod kernel_io;
 mod kinds;
 mod router;
+mod sequence;
 mod two;
 
 use std::os::unix::process::CommandExt;
@@ -76,8 +79,10 @@ fn kernel_has_both() -> bool {
 fn trials() -> Vec<Trial> {
     let mut trials = gre::trials();
     trials.extend(esp::trials());
+    trials.extend(sequence::trials());
     trials.extend(kernel_io::trials());
     trials.extend(arrival::trials());
     trials.extend(associations::trials());
+    trials.extend(device::trials());
     trials
 }
