@@ -27,22 +27,35 @@ pub enum Obstacle {
     Withheld(&'static str),
 }
 
+impl Obstacle {
+    /// The name in every output.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NotInstalled => "no-keys",
+            Self::StateLost(_) => "sequence-state-lost",
+            Self::Conflict(_) => "spi-conflict",
+            Self::Exhausted => "sequence-exhausted",
+            Self::Withheld(_) => "withheld",
+        }
+    }
+}
+
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name())?;
         match self {
-            Self::NotInstalled => {
-                f.write_str("no-keys: no security associations have been installed; run `adit sa install`")
-            }
-            Self::StateLost(why) => write!(f, "sequence-state-lost: {why}"),
+            Self::NotInstalled => f.write_str("no security associations have been installed; run `adit sa install`"),
+            Self::StateLost(why) => f.write_str(why),
             Self::Conflict(spi) => write!(
                 f,
-                "spi-conflict: the kernel has an association with SPI {spi:#x} for the same address; give this tunnel a \
-                 pair of its own, or use encapsulation = \"device\" for the kernel's"
+                "the kernel has an association with SPI {spi:#x} for the same address; give this tunnel a pair of its \
+                 own, or use encapsulation = \"device\" for the kernel's"
             ),
-            Self::Exhausted => f.write_str(
-                "sequence-exhausted: every sequence number of the association has been used; give it new keys and SPIs",
-            ),
-            Self::Withheld(why) => write!(f, "withheld: {why}"),
+            Self::Exhausted => {
+                f.write_str("every sequence number of the association has been used; give it new keys and SPIs")
+            }
+            Self::Withheld(why) => f.write_str(why),
         }
     }
 }
