@@ -6,6 +6,7 @@
 
 mod arrival;
 mod associations;
+mod conflict;
 mod counters;
 mod device;
 mod esp;
@@ -83,6 +84,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(kernel_io::trials());
     trials.extend(arrival::trials());
     trials.extend(associations::trials());
+    trials.extend(conflict::trials());
     trials.extend(device::trials());
     trials
 }
