@@ -30,7 +30,7 @@ use crate::engine::esp::Reserve;
 use crate::engine::event::{Event, Kind as EventKind, Ring};
 use crate::engine::ledger::{Kind, Lost, NotReserved};
 use crate::engine::numbers::Numbers;
-use crate::engine::{Engine, Material, Namespace, Pair, Setup, Transmit, Unsent, WallTime};
+use crate::engine::{Egress, Engine, Material, Namespace, Pair, Setup, Transmit, Unsent, WallTime};
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Report};
 use crate::io::local::{self, Bound, Handle, Question};
@@ -199,9 +199,9 @@ impl Daemon {
 
     /// Tells the engine by which devices answers must come.
     fn note_interfaces(&mut self) {
-        for (egress, outlet) in (0..).zip(&self.outlets) {
-            self.engine.handle_interface(egress, outlet.interface());
-        }
+        let interface = |(egress, outlet): (Egress, &Outlet)| Some((egress, outlet.interface()?));
+        let interfaces = (0..).zip(&self.outlets).filter_map(interface).collect();
+        self.engine.handle_interfaces(&interfaces);
     }
 
     /// Takes what is known of the kernel before anything is sent.
@@ -231,7 +231,7 @@ impl Daemon {
     fn reserved(&mut self, report: Report) {
         let now = self.clock.now();
         match report {
-            Report::Reserved { fingerprint, mark } => self.engine.handle_reserved(fingerprint, mark),
+            Report::Reserved { fingerprint, mark } => self.engine.handle_reserved(now, fingerprint, mark),
             Report::Failed { fingerprint, reason: NotReserved::Unwritten(why) } => {
                 self.engine.handle_unreserved(now, fingerprint, &why);
             }
@@ -255,6 +255,7 @@ impl Daemon {
             let spis: Vec<u32> = here.map(|(_, spi)| *spi).collect();
             if let Err(error) = receiver.listen(&spis) {
                 self.engine.handle_deaf(self.clock.now(), ear, &format!("its filter cannot be set: {error}"));
+                self.engine.list_inlets_again();
             }
         }
     }
@@ -278,6 +279,7 @@ impl Daemon {
     }
 
     fn flush(&mut self) {
+        let mut changed = false;
         for (egress, outlet) in (0..).zip(&mut self.outlets) {
             let leaving: Vec<_> = self.outgoing.iter().filter(|(transmit, _)| transmit.egress == egress).collect();
             if leaving.is_empty() {
@@ -292,11 +294,12 @@ impl Daemon {
                 let (Transmit { tunnel, sequence, .. }, _) = *leaving[place];
                 self.engine.handle_unsent(self.clock.now(), tunnel, sequence, unsent(error));
             });
-            if outlet.interface() != before {
-                self.engine.handle_interface(egress, outlet.interface());
-            }
+            changed |= outlet.interface() != before;
         }
         self.outgoing.clear();
+        if changed {
+            self.note_interfaces();
+        }
     }
 
     /// Passes new events on: to the log, the recording, the followers.

@@ -7,19 +7,23 @@
 mod sim;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::net::IpAddr;
+use std::process::Command;
 use std::time::Duration;
 
 use adit::engine::associations::{GRACE, Material, Start};
 use adit::engine::esp::Refusal;
 use adit::engine::event::{Event, Kind};
 use adit::engine::numbers::{BLOCK, Numbers};
-use adit::engine::settings::ReturnPath;
-use adit::engine::{Engine, Setup, State, Time, Tunnel, WallTime};
+use adit::engine::penalty::DOWN;
+use adit::engine::settings::{ReturnPath, Source, Terms};
+use adit::engine::{Engine, Pair, Setup, State, Time, Tunnel, WallTime};
 use adit::reflect::{FarTunnel, Reflector, Wrap};
-use adit::wire::esp::{Algorithm, Keys, peek};
+use adit::wire::esp::{Algorithm, Keys, Shape, peek};
 use adit::wire::probe::Arrived;
 use adit::wire::{Direction, Encapsulation, Ends, Family, Kind as ProbeKind, Reject, Style, gre};
+use serde_json::Value;
 use sim::esp::{ALL, esp_tunnel, gcm, material, numbers, seed, started};
 use sim::ms;
 use zeroize::Zeroizing;
@@ -46,6 +50,8 @@ struct Wire {
     answers: Vec<Vec<u8>>,
     /// Nothing arrives anywhere.
     cut: bool,
+    /// No reservation can be written down.
+    full: bool,
     told: u64,
     events: Vec<Event>,
 }
@@ -56,7 +62,7 @@ impl Wire {
             tunnels: tunnels.clone(),
             routes: Vec::new(),
             secret: sim::secret(),
-            record: false,
+            record: true,
             associations: near,
         };
         Self {
@@ -67,6 +73,7 @@ impl Wire {
             sent: Vec::new(),
             answers: Vec::new(),
             cut: false,
+            full: false,
             told: 0,
             events: Vec::new(),
         }
@@ -79,6 +86,14 @@ impl Wire {
         Self::new(vec![tunnel], BTreeMap::from([(0, started(material))]), vec![far])
     }
 
+    /// The same, and its next numbers are these.
+    fn from(material: &Material, numbers: Numbers) -> Self {
+        let tunnel = esp_tunnel(0, material.key_out.algorithm(), false);
+        let far = far_tunnel(&tunnel, material, false);
+        let start = Start { pair: Some(material.pair(&seed(100), numbers)), lost: None };
+        Self::new(vec![tunnel], BTreeMap::from([(0, start)]), vec![far])
+    }
+
     fn run_for(&mut self, duration: Duration) {
         let end = self.now + duration;
         while let Some(next) = self.engine.next_wakeup(self.now).filter(|next| *next < end) {
@@ -86,6 +101,12 @@ impl Wire {
             self.engine.handle_wakeup(self.now);
             self.engine.handle_timeout(self.now);
             self.transmit();
+            while self.full
+                && let Some(reserve) = self.engine.poll_reserve()
+            {
+                self.engine.handle_unreserved(self.now, reserve.key, "no space left on device");
+                break;
+            }
             self.collect();
         }
         self.now = end;
@@ -285,7 +306,7 @@ fn nothing_leaves_before_its_number_is_reserved_and_waiting_is_no_verdict() {
     wire.engine.handle_unreserved(wire.now, reserve.key, "no space left on the device");
     wire.run_for(ms(2_000));
     assert_eq!(wire.engine.poll_reserve().map(|again| again.mark), Some(5_000 + BLOCK), "and again after a failure");
-    wire.engine.handle_reserved(reserve.key, reserve.mark);
+    wire.engine.handle_reserved(wire.now, reserve.key, reserve.mark);
     wire.run_for(ms(3_000));
     assert_eq!(wire.state(0), State::Healthy);
     assert_eq!(header(&wire.sent[0]).1, 5_000);
@@ -304,7 +325,7 @@ fn a_block_is_asked_for_before_the_last_one_is_used_up() {
         wire.run_for(Duration::from_secs(100));
         while let Some(reserve) = wire.engine.poll_reserve() {
             marks.push(reserve.mark);
-            wire.engine.handle_reserved(reserve.key, reserve.mark);
+            wire.engine.handle_reserved(wire.now, reserve.key, reserve.mark);
         }
     }
     assert!(marks.len() >= 3 && marks.windows(2).all(|pair| pair[1] > pair[0]), "{marks:?}");
@@ -314,16 +335,13 @@ fn a_block_is_asked_for_before_the_last_one_is_used_up() {
 
 #[test]
 fn the_end_of_the_numbers_is_announced_and_then_ends_the_probing_as_unknown() {
-    let material = gcm(1);
-    let mut wire = Wire::single(&material);
     let last = u64::from(u32::MAX);
-    let share = Numbers::new(last / 10 * 9 - 3, ALL, last);
-    wire.engine.begin(wire.now, 0, share);
+    let mut wire = Wire::from(&gcm(1), Numbers::new(last / 10 * 9 - 3, ALL, last));
     wire.run_for(Duration::from_secs(10));
     let alarms = |wire: &Wire| wire.warnings().iter().filter(|text| text.contains("nine tenths")).count();
     assert_eq!((alarms(&wire), wire.state(0)), (1, State::Healthy));
 
-    wire.engine.begin(wire.now, 0, Numbers::new(last - 4, ALL, last));
+    let mut wire = Wire::from(&gcm(1), Numbers::new(last - 4, ALL, last));
     wire.run_for(Duration::from_secs(60));
     assert_eq!(wire.state(0), State::Unknown);
     assert!(wire.reason(0).starts_with("sequence-exhausted: "), "{}", wire.reason(0));
@@ -392,7 +410,7 @@ fn an_association_that_the_kernel_has_too_halts_its_tunnel_until_it_is_gone() {
 }
 
 #[test]
-fn a_down_tunnel_that_loses_its_keys_is_unknown_without_a_penalty() {
+fn a_down_tunnel_that_loses_its_keys_is_unknown_and_its_penalty_stays_until_the_next_verdict() {
     let material = gcm(1);
     let mut wire = Wire::single(&material);
     wire.run_for(Duration::from_secs(5));
@@ -403,13 +421,163 @@ fn a_down_tunnel_that_loses_its_keys_is_unknown_without_a_penalty() {
     wire.collect();
     assert_eq!(wire.state(0), State::Unknown);
     let view = wire.engine.tunnel(wire.now, 0).unwrap();
-    assert_eq!((view.penalty, view.window.samples), (0, 0));
+    assert_eq!((view.penalty, view.window.samples), (DOWN, 0), "traffic does not come back to a dead tunnel");
     let last = &wire.events.last().unwrap().kind;
     let Kind::Transition { from, to, rule, reason, penalty, .. } = last else { panic!("{last:?}") };
-    assert_eq!((*from, *to, *rule, *penalty), (State::Down, State::Unknown, 0, 0));
+    assert_eq!((*from, *to, *rule, *penalty), (State::Down, State::Unknown, 0, DOWN));
     assert_eq!(reason, "sequence-state-lost: gone");
     let obstacles = wire.events.iter().filter(|event| matches!(event.kind, Kind::Obstacle { .. })).count();
     assert_eq!(obstacles, 1);
+
+    wire.cut = false;
+    wire.engine.begin(wire.now, 0, Numbers::new(1_000, ALL, material.last()));
+    assert_eq!(wire.engine.tunnel(wire.now, 0).unwrap().penalty, DOWN);
+    wire.run_for(Duration::from_secs(3));
+    assert_eq!((wire.state(0), wire.engine.tunnel(wire.now, 0).unwrap().penalty), (State::Healthy, 0));
+}
+
+#[test]
+fn explain_promises_no_verdict_to_a_tunnel_that_cannot_be_probed() {
+    let mut wire = Wire::new(vec![esp_tunnel(0, Algorithm::Aes256Gcm, false)], BTreeMap::new(), Vec::new());
+    wire.run_for(ms(2_000));
+    let explained = wire.engine.explain(wire.now, 0).unwrap();
+    assert!(explained.reason.starts_with("no-keys: ") && explained.next.is_empty(), "{explained:?}");
+}
+
+#[test]
+fn a_tunnel_whose_numbers_cannot_be_written_down_is_unknown_with_that_reason_once_they_are_used_up() {
+    let material = gcm(1);
+    for ready in [0, 10] {
+        let mut wire = Wire::from(&material, Numbers::new(5_000, 5_000 + ready, material.last()));
+        wire.full = true;
+        wire.run_for(Duration::from_secs(600));
+        assert_eq!((wire.sent.len() as u64, wire.state(0)), (ready, State::Unknown));
+        assert_eq!(wire.reason(0), "sequence-state-unwritten: no space left on device");
+        wire.full = false;
+        let reserve = wire.engine.poll_reserve().unwrap();
+        wire.engine.handle_reserved(wire.now, reserve.key, reserve.mark);
+        wire.run_for(Duration::from_secs(3));
+        assert_eq!(wire.state(0), State::Healthy);
+        assert_eq!(header(&wire.sent[ready as usize]).1, 5_000 + ready as u32);
+    }
+}
+
+#[test]
+fn numbers_that_are_in_use_are_not_begun_once_more() {
+    let material = gcm(1);
+    let mut wire = Wire::single(&material);
+    wire.run_for(Duration::from_secs(5));
+    assert!(!wire.engine.begin(wire.now, 0, Numbers::new(1, ALL, material.last())));
+    wire.run_for(Duration::from_secs(5));
+    let used: BTreeSet<u32> = wire.sent.iter().map(|probe| header(probe).1).collect();
+    assert_eq!(used.len(), wire.sent.len());
+}
+
+#[test]
+fn an_old_association_is_let_go_of_in_time_however_seldom_its_tunnel_is_probed() {
+    for enabled in [false, true] {
+        let mut slow = esp_tunnel(0, Algorithm::Aes256Gcm, false);
+        (slow.check.enabled, slow.check.interval) = (enabled, Duration::from_secs(60));
+        let far = far_tunnel(&slow, &gcm(1), false);
+        let mut wire = Wire::new(vec![slow], BTreeMap::from([(0, started(&gcm(1)))]), vec![far]);
+        wire.run_for(Duration::from_secs(61));
+        wire.engine.install(wire.now, 0, gcm(2).pair(&seed(3), numbers(&gcm(2))), ms(1_000)).unwrap();
+        wire.run_for(ms(1_100));
+        let retiring = wire.engine.associations(Some(0)).pop().unwrap().retiring;
+        assert!(retiring.is_empty(), "with checks {enabled}: {retiring:x?}");
+    }
+}
+
+#[test]
+fn esp_in_udp_does_not_prove_a_tunnel_of_bare_esp_nor_the_other_way_round() {
+    for udp in [false, true] {
+        let tunnel = esp_tunnel(0, Algorithm::Aes256Gcm, udp);
+        let mut wire = Wire::new(vec![tunnel.clone()], BTreeMap::from([(0, started(&gcm(1)))]), Vec::new());
+        wire.run_for(ms(1));
+        // The far end answers the other way.
+        let Encapsulation::Esp(shape) = tunnel.onion.encapsulation else { panic!() };
+        let mut pair = gcm(1).reversed().pair(&seed(203), numbers(&gcm(1)));
+        let mut scratch = Vec::new();
+        let probe = &wire.sent[0][20 + shape.esp_at()..];
+        let inner = pair.inbound.open(probe, &mut scratch).unwrap().packet.to_vec();
+        let answer = sim::far::answer_of(&inner);
+        let answer = sealed(&mut pair, Shape::new(Algorithm::Aes256Gcm, !udp), &tunnel, &answer);
+        wire.deliver(&answer);
+        assert_eq!(wire.rejects(Reject::WrongPath), 1);
+    }
+}
+
+/// An inner packet on its way from the far end of a tunnel.
+fn sealed(pair: &mut Pair, shape: Shape, tunnel: &Tunnel, inner: &[u8]) -> Vec<u8> {
+    let outer = tunnel.onion.outer.reversed();
+    let mut packet = vec![0; 20 + shape.length(inner.len())];
+    packet[20 + shape.inner_at()..][..inner.len()].copy_from_slice(inner);
+    let number = pair.numbers.take().unwrap();
+    pair.outbound.seal(shape, outer, number, Family::V4, inner.len(), &mut packet[20..]);
+    let length = u16::try_from(packet.len()).unwrap().to_be_bytes();
+    packet[..4].copy_from_slice(&[0x45, 0, length[0], length[1]]);
+    packet[8..10].copy_from_slice(&[60, shape.protocol()]);
+    let (IpAddr::V4(source), IpAddr::V4(destination)) = (outer.local(), outer.far()) else { panic!() };
+    packet[12..16].copy_from_slice(&source.octets());
+    packet[16..20].copy_from_slice(&destination.octets());
+    packet
+}
+
+#[test]
+fn a_far_router_that_begins_its_numbers_anew_is_no_dead_tunnel_with_static_keys() {
+    for source in [Source::Static, Source::Installed] {
+        let material = material(Algorithm::Aes256CbcHmacSha256, 1, true);
+        let mut tunnel = esp_tunnel(0, Algorithm::Aes256CbcHmacSha256, false);
+        tunnel.terms = tunnel.terms.map(|terms| Terms { source, ..terms });
+        let far = far_tunnel(&tunnel, &material, false);
+        let mut wire = Wire::new(vec![tunnel.clone()], BTreeMap::from([(0, started(&material))]), vec![far]);
+        wire.run_for(Duration::from_secs(300));
+        let old = wire.answers.last().unwrap().clone();
+        wire.far_has(&material);
+        wire.run_for(Duration::from_secs(60));
+        let told = wire.warnings().iter().filter(|text| text.starts_with("sequence-rollback: ")).count();
+        match source {
+            Source::Static => assert_eq!((wire.state(0), told), (State::Healthy, 1)),
+            // Whoever has handed over keys can hand over fresh ones.
+            Source::Installed => assert_eq!((wire.state(0), told), (State::Down, 0)),
+        }
+        // What is really old is a replay as before, and moves nothing.
+        let (replays, counters) = (wire.rejects(Reject::EspReplay), wire.engine.tunnel(wire.now, 0).unwrap().counters);
+        let latest = wire.answers.last().unwrap().clone();
+        [latest, old].iter().for_each(|answer| wire.deliver(answer));
+        assert!(wire.rejects(Reject::EspReplay) > replays);
+        assert_eq!(wire.engine.tunnel(wire.now, 0).unwrap().counters.received, counters.received);
+    }
+}
+
+#[test]
+fn a_recording_in_which_keys_came_and_went_replays_to_the_recorded_transitions() {
+    let material = gcm(1);
+    let mut wire = Wire::single(&material);
+    wire.run_for(ms(5_000));
+    let far = wire.tunnels[0].onion.outer.far();
+    wire.engine.handle_kernel_associations(wire.now, 0, [(far, material.spi_out)].into());
+    wire.run_for(ms(2_000));
+    wire.engine.handle_kernel_associations(wire.now, 0, BTreeSet::new());
+    wire.run_for(ms(5_000));
+    wire.cut = true;
+    wire.run_for(ms(5_000));
+    wire.engine.handle_kernel_associations(wire.now, 0, [(far, material.spi_out)].into());
+    wire.collect();
+
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for event in &wire.events {
+        writeln!(file, "{}", serde_json::to_string(event).unwrap()).unwrap();
+    }
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_adit")).arg("replay").arg(file.path()).arg("--json").output().unwrap();
+    let fields = |it: &Value| ["tunnel", "from", "to", "rule", "penalty"].map(|name| it[name].clone());
+    let replayed = String::from_utf8(output.stdout).unwrap();
+    let replayed: Vec<_> = replayed.lines().map(|line| fields(&serde_json::from_str(line).unwrap())).collect();
+    let recorded = wire.events.iter().map(|event| serde_json::to_value(event).unwrap());
+    let recorded: Vec<_> = recorded.filter(|event| event["kind"] == "transition").map(|it| fields(&it)).collect();
+    assert_eq!(replayed, recorded);
+    assert_eq!(recorded.len(), 6, "healthy, unknown, healthy, degraded, down, unknown: {recorded:?}");
 }
 
 #[test]

@@ -95,7 +95,7 @@ proptest! {
         prop_assert_eq!((header.spi, header.sequence), (SPI, low));
         let mut scratch = Vec::new();
         let opened = inbound.open(esp, &mut scratch);
-        let expected = esp::Opened { inner: family, packet: &inner, sequence };
+        let expected = esp::Opened { inner: family, packet: &inner, sequence, is_new: true };
         prop_assert_eq!(opened, Ok(expected));
         prop_assert_eq!(inbound.open(esp, &mut scratch), Err(Reject::EspReplay));
         let hidden = algorithm != Algorithm::NullHmacSha256 && inner.len() >= 16;

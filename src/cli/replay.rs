@@ -13,7 +13,7 @@ use super::args::{self, Initial};
 use super::text::{coloured, style_of, thousands};
 use super::{Exit, Failure, Outcome};
 use crate::config::{Config, nearest};
-use crate::engine::health::{Health, Rules, Transition};
+use crate::engine::health::{Health, Reason, Rules, Transition};
 use crate::engine::window::Outcome as Sample;
 use crate::engine::{State, Time, penalty};
 
@@ -135,17 +135,22 @@ impl Replay {
                 Ok(None)
             }
             // Keys came or went, say: what was known of the tunnel is forgotten.
-            Some("obstacle") => {
-                let tunnel = line.tunnel.and_then(|name| self.tunnels.get_mut(&name));
-                tunnel.into_iter().for_each(|(health, _)| *health = Health::new(*health.rules()));
-                Ok(None)
-            }
+            Some("obstacle") => Ok(line.tunnel.and_then(|name| self.forget(name))),
             Some("gap") => {
                 self.warning = Some(GAP.to_owned());
                 Ok(None)
             }
             Some(_) => Ok(None),
         }
+    }
+
+    fn forget(&mut self, name: String) -> Option<(String, Transition)> {
+        let (health, at) = self.tunnels.get_mut(&name)?;
+        let from = health.state();
+        *health = Health::new(*health.rules());
+        let reason = Reason { rule: 0, alike: 0, samples: 0, failures: 0, span: Duration::ZERO };
+        let transition = Transition { at: *at, from, to: State::Unknown, reason };
+        (from != State::Unknown).then_some((name, transition))
     }
 
     fn sample(&mut self, line: Line<'_>) -> Result<Option<(String, Transition)>, String> {
@@ -218,7 +223,7 @@ fn seconds(text: &str) -> Option<Time> {
 fn json(tunnel: &str, transition: &Transition) -> String {
     let Transition { at, from, to, reason } = transition;
     let tunnel = serde_json::Value::from(tunnel);
-    let penalty = penalty::penalty(*to, None);
+    let penalty = penalty::penalty(transition.penalised(), None);
     format!(r#"{{"t":{at},"tunnel":{tunnel},"from":"{from}","to":"{to}","rule":{},"penalty":{penalty}}}"#, reason.rule)
 }
 
@@ -228,7 +233,7 @@ fn sentence(tunnel: &str, transition: &Transition, colours: bool) -> String {
         let style = style_of(state.name());
         if colours { format!("{style}{state}{style:#}") } else { state.to_string() }
     };
-    let penalty = thousands(penalty::penalty(*to, None).into());
+    let penalty = thousands(penalty::penalty(transition.penalised(), None).into());
     format!("{at:>12} s  {tunnel}: {} -> {}; {reason}; penalty {penalty}", paint(from), paint(to))
 }
 

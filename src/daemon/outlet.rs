@@ -72,11 +72,11 @@ impl Outlet {
         }
     }
 
-    /// The index of the device by which answers must come; 0 if there is none.
-    pub(super) fn interface(&self) -> Interface {
+    /// The index of the device by which answers must come: 0 while it is missing, `None` if it is none.
+    pub(super) fn interface(&self) -> Option<Interface> {
         match self {
-            Self::Raw(_) => 0,
-            Self::Device(device) => device.sender.as_ref().map_or(0, |sender| sender.index()),
+            Self::Raw(_) => None,
+            Self::Device(device) => Some(device.sender.as_ref().map_or(0, |sender| sender.index())),
         }
     }
 }

@@ -100,7 +100,7 @@ impl Plan {
         if let Some(material) = esp.and_then(|esp| esp.material) {
             self.material.insert(u32::try_from(self.tunnels.len()).unwrap_or(u32::MAX), material);
         }
-        self.tunnels.push(Tunnel { name, onion, check, namespace, egress, terms, interface: 0 });
+        self.tunnels.push(Tunnel { name, onion, check, namespace, egress, terms, interface: None });
     }
 
     /// Opens every socket of the plan.

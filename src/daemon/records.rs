@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::pair;
 use crate::engine::ledger::{Begin, Kind, Lost, NotReserved};
-use crate::engine::numbers::{Numbers, by_clock};
+use crate::engine::numbers::{Numbers, beyond};
 use crate::engine::{Material, Start, WallTime};
 use crate::io::ledger::{Clerk, Ledger, spawn, this_machine};
 
@@ -54,7 +54,7 @@ impl Records {
             }
         };
         for (tunnel, name, first) in begins {
-            begin(&mut ledger, &pairs[&tunnel], name, first.unwrap_or_else(|| by_clock(wall)))?;
+            begin(&mut ledger, &pairs[&tunnel], name, first.unwrap_or_else(|| beyond(1, wall, pairs[&tunnel].last())))?;
         }
         let resume = |material: &Material| {
             let mark = ledger.mark(material.outbound_key())?;

@@ -161,12 +161,22 @@ pub(super) struct Associations {
     retiring: Vec<(Inbound, Time)>,
     /// Why nobody knows which sequence numbers have been used.
     lost: Option<String>,
+    /// Why more numbers could not be reserved, the last time.
+    unwritten: Option<String>,
     conflict: Option<u32>,
+    noted: Spis,
+}
+
+/// By which SPIs packets come and go.
+#[derive(Default)]
+pub(super) struct Spis {
+    pub(super) inbound: Vec<u32>,
+    pub(super) outbound: Option<u32>,
 }
 
 impl Associations {
     pub(super) fn new(Start { pair, lost }: Start) -> Self {
-        Self { current: pair, retiring: Vec::new(), lost, conflict: None }
+        Self { current: pair, retiring: Vec::new(), lost, unwritten: None, conflict: None, noted: Spis::default() }
     }
 
     /// Why the tunnel cannot be probed now.
@@ -178,7 +188,12 @@ impl Associations {
         if let Some(why) = &self.lost {
             return Some(Obstacle::StateLost(why.clone()));
         }
-        pair.numbers.exhausted().then_some(Obstacle::Exhausted)
+        if pair.numbers.exhausted() {
+            return Some(Obstacle::Exhausted);
+        }
+        // What was reserved before can still be used.
+        let why = self.unwritten.as_ref().filter(|_| pair.numbers.ready() == 0);
+        why.map(|why| Obstacle::Unwritten(why.clone()))
     }
 
     /// What people are shown; the keys themselves are not to be had.
@@ -195,7 +210,7 @@ impl Associations {
 
     /// Puts a new pair in use; the old inbound association is accepted until `until`.
     pub(super) fn install(&mut self, pair: Pair, until: Time) {
-        self.lost = None;
+        (self.lost, self.unwritten) = (None, None);
         if let Some(old) = self.current.replace(pair) {
             self.retiring.push((old.inbound, until));
         }
@@ -218,11 +233,35 @@ impl Associations {
         self.lost = Some(why);
     }
 
-    /// Begins the pair's numbers anew.
-    pub(super) fn begin(&mut self, numbers: Numbers) {
+    /// Begins the pair's numbers anew, if nobody knew which had been used. Otherwise they are in use,
+    /// and to begin below the next one would use some of them twice.
+    pub(super) fn begin(&mut self, numbers: Numbers) -> bool {
+        match &mut self.current {
+            Some(pair) if self.lost.is_some() => pair.numbers = numbers,
+            Some(_) | None => return false,
+        }
+        self.lost = None;
+        true
+    }
+
+    /// Whether nobody knows which numbers have been used.
+    pub(super) const fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// More numbers have been reserved.
+    pub(super) fn grant(&mut self, mark: u64) {
+        self.unwritten = None;
         if let Some(pair) = &mut self.current {
-            pair.numbers = numbers;
-            self.lost = None;
+            pair.numbers.grant(mark);
+        }
+    }
+
+    /// More numbers could not be reserved: they are to be asked for again.
+    pub(super) fn deny(&mut self, why: &str) {
+        self.unwritten = Some(why.to_owned());
+        if let Some(pair) = &mut self.current {
+            pair.numbers.retry();
         }
     }
 
@@ -249,6 +288,18 @@ impl Associations {
     pub(super) fn opener(&mut self, spi: u32) -> Option<&mut Inbound> {
         let current = self.current.iter_mut().map(|pair| &mut pair.inbound);
         current.chain(self.retiring.iter_mut().map(|(inbound, _)| inbound)).find(|inbound| inbound.spi() == spi)
+    }
+
+    /// The SPIs that were noted the last time.
+    pub(super) fn enlisted(&mut self) -> Spis {
+        std::mem::take(&mut self.noted)
+    }
+
+    /// Notes the SPIs of now.
+    pub(super) fn enlist(&mut self) -> &Spis {
+        let outbound = self.current.as_ref().map(|pair| pair.outbound.spi());
+        self.noted = Spis { inbound: self.inbound_spis().collect(), outbound };
+        &self.noted
     }
 
     /// Whether packets with this SPI are this tunnel's.

@@ -10,9 +10,9 @@ use super::associations::{AssociationView, Associations, Pair, Start};
 use super::event::Kind;
 use super::numbers::Numbers;
 use super::obstacle::Obstacle;
-use super::settings::Terms;
+use super::settings::{Source, Terms};
 use super::{Engine, Namespace, Prober, Time};
-use crate::wire::esp::{Fingerprint, Shape, peek};
+use crate::wire::esp::{Fingerprint, Opened, Shape, peek};
 use crate::wire::payload::Fields;
 use crate::wire::probe::{self, Encapsulation, Sealed};
 use crate::wire::{Ends, Path, Reject};
@@ -71,18 +71,13 @@ impl Engine {
     /// Why not.
     pub fn may_install(&self, tunnel: u32, spi_out: u32, spi_in: u32) -> Result<(), Refusal> {
         let prober = self.probers.get(tunnel as usize).ok_or(Refusal::NotEsp)?;
-        let associations = prober.associations.as_ref().ok_or(Refusal::NotEsp)?;
+        prober.associations.as_ref().ok_or(Refusal::NotEsp)?;
         let outer = prober.settings.onion.outer;
         let namespace = prober.settings.namespace;
         if self.inlets.contains_key(&(namespace, outer, spi_in)) {
             return Err(Refusal::SpiTaken(spi_in));
         }
-        let used = |other: &Prober| {
-            let same = other.settings.namespace == namespace && other.settings.onion.outer.far() == outer.far();
-            let pair = other.associations.as_ref().filter(|_| same).and_then(|associations| associations.current());
-            pair.is_some_and(|pair| pair.outbound.spi() == spi_out)
-        };
-        if associations.current().is_some_and(|pair| pair.outbound.spi() == spi_out) || self.probers.iter().any(used) {
+        if self.exits.contains(&(namespace, outer.far(), spi_out)) {
             return Err(Refusal::SpiTaken(spi_out));
         }
         let foreign = self.kernel.get(&namespace);
@@ -115,6 +110,8 @@ impl Engine {
         self.tell(now, Kind::Association { tunnel: name, spi_out, spi_in });
         self.reserve(tunnel);
         self.review(now, tunnel);
+        // The old inbound association has a time to be let go of.
+        self.rearm(tunnel);
         Ok(())
     }
 
@@ -124,11 +121,13 @@ impl Engine {
         self.probers.get(tunnel as usize)?.settings.terms
     }
 
-    /// Of a tunnel's pair: the outbound key, its SPI, and the last sequence number that there is.
+    /// Of a tunnel's pair: the outbound key, its SPI, the last sequence number that there is, and
+    /// whether nobody knows which have been used.
     #[must_use]
-    pub fn recorded(&self, tunnel: u32) -> Option<(Fingerprint, u32, u64)> {
-        let pair = self.probers.get(tunnel as usize)?.associations.as_ref()?.current()?;
-        Some((pair.outbound_key, pair.outbound.spi(), pair.outbound.last()))
+    pub fn recorded(&self, tunnel: u32) -> Option<(Fingerprint, u32, u64, bool)> {
+        let associations = self.probers.get(tunnel as usize)?.associations.as_ref()?;
+        let pair = associations.current()?;
+        Some((pair.outbound_key, pair.outbound.spi(), pair.outbound.last(), associations.is_lost()))
     }
 
     /// The associations of all ESP tunnels, or of one.
@@ -143,20 +142,25 @@ impl Engine {
     }
 
     /// Numbers have been reserved, durably.
-    pub fn handle_reserved(&mut self, key: Fingerprint, mark: u64) {
-        if let Some(pair) = self.pair_of(key) {
-            pair.numbers.grant(mark);
+    pub fn handle_reserved(&mut self, now: Time, key: Fingerprint, mark: u64) {
+        let Some(&tunnel) = self.keys.get(&key) else { return };
+        if let Some(associations) = &mut self.probers[tunnel as usize].associations {
+            associations.grant(mark);
         }
+        self.review(now, tunnel);
     }
 
     /// Numbers could not be reserved: those that were before can still be used.
     pub fn handle_unreserved(&mut self, now: Time, key: Fingerprint, reason: &str) {
         let Some(&tunnel) = self.keys.get(&key) else { return };
-        if let Some(pair) = self.pair_of(key) {
-            pair.numbers.retry();
+        if let Some(associations) = &mut self.probers[tunnel as usize].associations {
+            associations.deny(reason);
         }
         let name = self.name(tunnel).to_owned();
         self.fault(now, Some(name), "sequence-state", reason);
+        // Whoever writes takes a rest after a failure; so this is no busy loop.
+        self.reserve(tunnel);
+        self.review(now, tunnel);
     }
 
     /// The record of used numbers turned out not to be what it was: nothing may be sent any more.
@@ -168,27 +172,22 @@ impl Engine {
         self.review(now, tunnel);
     }
 
-    /// Begins the sequence numbers of a tunnel's pair, of which some have been reserved.
-    pub fn begin(&mut self, now: Time, tunnel: u32, numbers: Numbers) {
-        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
-        let Some(associations) = &mut prober.associations else { return };
-        associations.begin(numbers);
-        if let Some(pair) = associations.current() {
-            self.keys.insert(pair.outbound_key, tunnel);
+    /// Begins the sequence numbers of a tunnel's pair, of which some have been reserved; only where
+    /// nobody knew which had been used. Says whether it did.
+    pub fn begin(&mut self, now: Time, tunnel: u32, numbers: Numbers) -> bool {
+        let associations = self.probers.get_mut(tunnel as usize).and_then(|prober| prober.associations.as_mut());
+        if !associations.is_some_and(|associations| associations.begin(numbers)) {
+            return false;
         }
         self.reserve(tunnel);
         self.review(now, tunnel);
+        true
     }
 
     /// The name of the tunnel that seals with a key.
     #[must_use]
     pub fn whose(&self, key: Fingerprint) -> Option<&str> {
         self.keys.get(&key).map(|&tunnel| self.name(tunnel))
-    }
-
-    fn pair_of(&mut self, key: Fingerprint) -> Option<&mut Pair> {
-        let tunnel = *self.keys.get(&key)?;
-        self.probers.get_mut(tunnel as usize)?.associations.as_mut()?.current_mut()
     }
 
     /// The next reservation that is wanted.
@@ -231,13 +230,21 @@ impl Engine {
         }
     }
 
-    /// Notes anew by which SPIs a tunnel's packets come.
+    /// Notes anew by which SPIs a tunnel's packets come and go.
     fn enlist(&mut self, tunnel: u32) {
-        self.inlets.retain(|_, owner| *owner != tunnel);
-        let prober = &self.probers[tunnel as usize];
+        let prober = &mut self.probers[tunnel as usize];
+        let Some(associations) = &mut prober.associations else { return };
         let (outer, namespace) = (prober.settings.onion.outer, prober.settings.namespace);
-        let spis = prober.associations.iter().flat_map(|associations| associations.inbound_spis());
-        self.inlets.extend(spis.map(|spi| ((namespace, outer, spi), tunnel)));
+        let before = associations.enlisted();
+        for spi in before.inbound {
+            self.inlets.remove(&(namespace, outer, spi));
+        }
+        if let Some(spi) = before.outbound {
+            self.exits.remove(&(namespace, outer.far(), spi));
+        }
+        let now = associations.enlist();
+        self.inlets.extend(now.inbound.iter().map(|&spi| ((namespace, outer, spi), tunnel)));
+        self.exits.extend(now.outbound.iter().map(|&spi| (namespace, outer.far(), spi)));
         self.inlets_changed = true;
     }
 
@@ -252,9 +259,15 @@ impl Engine {
         Some(spis.into_iter().collect())
     }
 
+    /// What [`Self::poll_inlets`] gave last could not be put to use.
+    pub const fn list_inlets_again(&mut self) {
+        self.inlets_changed = true;
+    }
+
     /// Opens an ESP packet and makes sure that it holds an answer of this run that came as it must.
     pub(super) fn open(
         &mut self,
+        now: Time,
         namespace: Namespace,
         sealed: Sealed<'_>,
         scratch: &mut Vec<u8>,
@@ -266,12 +279,43 @@ impl Engine {
         let whose = |reject| (reject, Some(tunnel));
         let associations = self.probers[tunnel as usize].associations.as_mut();
         let opener = associations.and_then(|associations| associations.opener(spi)).ok_or(whose(Reject::EspSpi))?;
-        let opened = opener.open(sealed.packet, scratch).map_err(whose)?;
-        let path = Path::Esp { outer: sealed.outer, spi };
-        let unpacked = probe::inside(path, opened.inner, opened.packet).map_err(whose)?;
-        let reply = probe::prove(unpacked, &self.secret).map_err(whose)?;
-        self.check_way(&reply, namespace, 0).map_err(whose)?;
+        let opened = opener.examine(sealed.packet, scratch).map_err(whose)?;
+        let (sequence, is_new) = (opened.sequence, opened.is_new);
+        let path = Path::Esp { outer: sealed.outer, spi, udp: sealed.udp };
+        let fields = self.fields_of(namespace, path, &opened);
+        if is_new {
+            return fields.map_err(whose);
+        }
+        let fields = fields.map_err(|_| whose(Reject::EspReplay))?;
+        if self.begins_anew(now, fields, spi, sequence) { Ok(fields) } else { Err(whose(Reject::EspReplay)) }
+    }
+
+    fn fields_of(&self, namespace: Namespace, path: Path, opened: &Opened<'_>) -> Result<Fields, Reject> {
+        let unpacked = probe::inside(path, opened.inner, opened.packet)?;
+        let reply = probe::prove(unpacked, &self.secret)?;
+        self.check_way(&reply, namespace, 0)?;
         Ok(reply.fields)
+    }
+
+    /// Whether a packet whose number is not new shows that the far router has begun its numbers anew, as
+    /// one does that starts again with static keys. The answer to a probe that is in flight cannot be a
+    /// replay, for nobody has seen it before; to call its tunnel dead would be wrong.
+    fn begins_anew(&mut self, now: Time, fields: Fields, spi: u32, sequence: u64) -> bool {
+        let tunnel = fields.tunnel;
+        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return false };
+        let is_static = prober.settings.terms.is_some_and(|terms| terms.source == Source::Static);
+        let is_awaited = prober.in_flight.waiting().any(|(waiting, _)| waiting == fields.sequence);
+        let opener = prober.associations.as_mut().and_then(|associations| associations.opener(spi));
+        let Some(opener) = opener.filter(|_| is_static && is_awaited) else { return false };
+        let highest = opener.highest();
+        opener.reseat(sequence);
+        let tunnel = prober.settings.name.clone();
+        let reason = format!(
+            "sequence-rollback: the far router's numbers have begun anew at {sequence}, after {highest}; has it restarted? \
+             Another receiver would take them for replays: fresh keys and SPIs are better"
+        );
+        self.tell(now, Kind::Warning { tunnel, reason });
+        true
     }
 }
 

@@ -182,10 +182,19 @@ pub struct Transition {
     pub reason: Reason,
 }
 
+impl Transition {
+    /// The state whose penalty holds from now on: where a tunnel cannot be probed any more, that of the
+    /// last verdict.
+    #[must_use]
+    pub const fn penalised(&self) -> State {
+        if self.reason.rule == 0 { self.from } else { self.to }
+    }
+}
+
 /// The rule that fired, with the numbers that it saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reason {
-    /// 1 to 5, as in the table above.
+    /// 1 to 5, as in the table above; 0 where a tunnel cannot be probed any more.
     pub rule: u8,
     /// How many last samples are alike; 0 where the rule does not ask for that.
     pub alike: u32,
@@ -202,6 +211,7 @@ impl fmt::Display for Reason {
         let Self { rule, alike, samples, failures, span } = self;
         let span = humantime::format_duration(*span);
         match rule {
+            0 => f.write_str("the tunnel cannot be probed"),
             1 => write!(f, "rule 1: all of the last {alike} samples failed within {span}"),
             2 => write!(f, "rule 2: the last {alike} samples are successes"),
             3 => write!(f, "rule 3: {failures} of {samples} samples failed in {span}"),

@@ -12,8 +12,9 @@
 //! next_wakeup(now)              sleep until then
 //! ```
 //!
-//! A settled probe becomes a sample in `Engine::sample`; what follows from a transition is drawn in
-//! `Engine::transition` and nowhere else (both in `settle.rs`). Iteration is deterministic throughout.
+//! A settled probe becomes a sample in `Engine::sample`; what follows from another state is drawn in
+//! `Engine::enter` and nowhere else (both in `settle.rs`). A tunnel that cannot be probed, for want of
+//! keys, say, is halted in `obstacle.rs`. Iteration is deterministic throughout.
 
 pub mod associations;
 mod earliest;
@@ -120,6 +121,8 @@ pub struct Engine {
     devices: BTreeSet<(Namespace, Interface)>,
     /// Whose ESP packets come by which SPI.
     inlets: BTreeMap<esp::Inlet, u32>,
+    /// The SPIs of sealed probes, by the address that they are sent to.
+    exits: BTreeSet<(Namespace, IpAddr, u32)>,
     inlets_changed: bool,
     /// Whose the outbound keys in use are.
     keys: BTreeMap<Fingerprint, u32>,
@@ -175,6 +178,7 @@ impl Engine {
             ways,
             devices: BTreeSet::new(),
             inlets: BTreeMap::new(),
+            exits: BTreeSet::new(),
             inlets_changed: true,
             keys: BTreeMap::new(),
             wanted: Vec::new(),
@@ -261,7 +265,7 @@ impl Engine {
         let result = match wire::probe::outermost(arrived) {
             Ok(Outermost::Sealed(sealed)) => {
                 let mut scratch = std::mem::take(&mut self.scratch);
-                let result = self.open(namespace, sealed, &mut scratch);
+                let result = self.open(now, namespace, sealed, &mut scratch);
                 self.scratch = scratch;
                 result
             }
@@ -346,13 +350,14 @@ impl Engine {
         self.steer(now, tunnel);
     }
 
-    /// The kernel's tunnel device by which these tunnels' probes leave has this index now; 0 if there is
-    /// none.
-    pub fn handle_interface(&mut self, egress: Egress, interface: Interface) {
-        let leaving = |prober: &&mut Prober| prober.settings.egress == egress;
-        self.probers.iter_mut().filter(leaving).for_each(|prober| prober.settings.interface = interface);
-        let devices = self.probers.iter().map(|prober| (prober.settings.namespace, prober.settings.interface));
-        self.devices = devices.filter(|&(_, interface)| interface != 0).collect();
+    /// The kernel's tunnel devices by which probes leave have these indices now, by egress; 0 is one that
+    /// is missing, and an egress that is no device is not there.
+    pub fn handle_interfaces(&mut self, interfaces: &BTreeMap<Egress, Interface>) {
+        for prober in &mut self.probers {
+            prober.settings.interface = interfaces.get(&prober.settings.egress).copied();
+        }
+        let device = |prober: &Prober| Some((prober.settings.namespace, prober.settings.interface?));
+        self.devices = self.probers.iter().filter_map(device).filter(|&(_, interface)| interface != 0).collect();
     }
 
     /// The engine stops.

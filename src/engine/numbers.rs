@@ -24,18 +24,31 @@ const CLOCK_REACH: u64 = (1 << 32) - (1 << 24);
 /// Alarm at this many thousandths of the space.
 const SCARCE: u64 = 900;
 
-/// The first number that a run may use by the clock alone: 4 a second since 2026-01-01T00:00:00Z.
+/// The number that the clock gives: 4 a second since 2026-01-01T00:00:00Z.
 ///
 /// RFC 9333 section 5 allows numbers that come from a clock. So a record that is older than what was
 /// sent (restored, copied) does not lead to a number that was used before, as long as no more than 4
 /// numbers a second were used since the association began, and the clock is right. At this rate 32
 /// bits last until 2060.
 #[must_use]
-pub const fn by_clock(wall: WallTime) -> u64 {
+const fn by_clock(wall: WallTime) -> u64 {
     let since = wall.0.saturating_sub(CLOCK_ORIGIN * 1_000_000_000);
     let number = since / (1_000_000_000 / CLOCK_RATE);
     // The first packet bears 1, never 0 (RFC 4303 section 3.3.3).
     if number == 0 { 1 } else { number }
+}
+
+/// The first number to use, where every one from `mark` on is free: that one, or where the clock is if
+/// that is further.
+///
+/// The clock is not heeded where it leads by more than a quarter of the space, or so far that the
+/// receiver could not follow (4 080 218 112 numbers): it is wrong, or it is the year 2034 and 32 bits
+/// are too few for it. What a wrong clock takes away once is never given back.
+#[must_use]
+pub const fn beyond(mark: u64, wall: WallTime, last: u64) -> u64 {
+    let (clock, quarter) = (by_clock(wall), last / 4);
+    let reach = if quarter < CLOCK_REACH { quarter } else { CLOCK_REACH };
+    if clock > mark && clock - mark <= reach { clock } else { mark }
 }
 
 /// The sequence numbers of one outbound association.
@@ -65,16 +78,11 @@ impl Numbers {
         Self { next, reserved, last, asked: false, alarmed: false }
     }
 
-    /// The numbers of a run that follows another: from the mark on, or from where the clock is if that
-    /// is further. None is reserved yet.
-    ///
-    /// The clock is not heeded where it leads beyond the end of the space, or so far ahead that the
-    /// receiver could not follow (4 080 218 112 numbers): that is a wrong clock, or the year 2060.
+    /// The numbers of a run that follows another: from the mark or the clock on ([`beyond`]). None is
+    /// reserved yet.
     #[must_use]
     pub const fn resume(mark: u64, wall: WallTime, last: u64) -> Self {
-        let clock = by_clock(wall);
-        let heeded = clock > mark && clock <= last && clock - mark <= CLOCK_REACH;
-        let first = if heeded { clock } else { mark };
+        let first = beyond(mark, wall, last);
         Self::new(first, first, last)
     }
 
@@ -183,6 +191,19 @@ mod tests {
         let near = by_clock(in_2061) - CLOCK_REACH;
         assert_eq!(Numbers::resume(near, in_2061, u64::MAX).peek(), by_clock(in_2061));
         assert_eq!(Numbers::resume(near - 1, in_2061, u64::MAX).peek(), near - 1);
+    }
+
+    #[test]
+    fn one_wrong_clock_takes_a_quarter_of_the_space_at_most() {
+        let mut mark = 1;
+        for year in [2034, 2040, 2042, 2058] {
+            let then = wall(CLOCK_ORIGIN + (year - 2026) * 31_557_600);
+            let next = Numbers::resume(mark, then, U32).peek();
+            assert!(next - mark <= U32 / 4, "{year}: from {mark} to {next}");
+            mark = next;
+        }
+        let in_2040 = wall(CLOCK_ORIGIN + 14 * 31_557_600);
+        assert_eq!(beyond(1, in_2040, U32), 1, "32 bits are too few for the clock by then");
     }
 
     #[test]

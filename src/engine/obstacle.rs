@@ -1,7 +1,8 @@
 //! Tunnels that cannot be probed, by no fault of theirs: unknown, with the reason, and never down.
 //!
 //! That no probe can be sent says nothing about what a tunnel carries (law 4). So such a tunnel is as if
-//! it were new, and carries no penalty, until the obstacle is gone.
+//! it were new until the obstacle is gone, but for its penalty: that of the last verdict stays until
+//! there is another.
 
 use std::fmt;
 
@@ -23,6 +24,8 @@ pub enum Obstacle {
     Conflict(u32),
     /// Every sequence number has been used.
     Exhausted,
+    /// No more sequence numbers can be reserved, because they cannot be written down.
+    Unwritten(String),
     /// The kernel's tunnel device would drop the probe and tell nobody.
     Withheld(&'static str),
 }
@@ -36,6 +39,7 @@ impl Obstacle {
             Self::StateLost(_) => "sequence-state-lost",
             Self::Conflict(_) => "spi-conflict",
             Self::Exhausted => "sequence-exhausted",
+            Self::Unwritten(_) => "sequence-state-unwritten",
             Self::Withheld(_) => "withheld",
         }
     }
@@ -46,7 +50,7 @@ impl fmt::Display for Obstacle {
         write!(f, "{}: ", self.name())?;
         match self {
             Self::NotInstalled => f.write_str("no security associations have been installed; run `adit sa install`"),
-            Self::StateLost(why) => f.write_str(why),
+            Self::StateLost(why) | Self::Unwritten(why) => f.write_str(why),
             Self::Conflict(spi) => write!(
                 f,
                 "the kernel has an association with SPI {spi:#x} for the same address; give this tunnel a pair of its \
@@ -85,7 +89,6 @@ impl Engine {
 
     /// Nothing can be known of this tunnel any more.
     fn halt(&mut self, now: Time, tunnel: u32, obstacle: &Obstacle) {
-        let wall = self.wall(now);
         let prober = &mut self.probers[tunnel as usize];
         let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
         for sequence in waiting {
@@ -95,12 +98,10 @@ impl Engine {
         prober.health = Health::new(*prober.health.rules());
         prober.burst = Burst::default();
         if from != State::Unknown {
-            prober.since = wall;
-            let (penalty, reason) = (prober.penalty(), obstacle.to_string());
-            let tunnel_name = prober.settings.name.clone();
-            let to = State::Unknown;
-            self.tell(now, Kind::Transition { tunnel: tunnel_name, from, to, rule: 0, reason, penalty });
-            self.steer(now, tunnel);
+            // What was last measured is worth more than nothing: traffic does not come back to a dead
+            // tunnel because this host has run into trouble.
+            prober.held = Some(from);
+            self.enter(now, tunnel, [from, State::Unknown], 0, obstacle.to_string());
         }
         self.rearm(tunnel);
     }

@@ -92,6 +92,8 @@ pub(super) struct Prober {
     pub(super) rtt: Estimator,
     pub(super) counters: Counters,
     pub(super) drain: Option<Drain>,
+    /// The last verdict before an obstacle, whose penalty stays until there is another.
+    pub(super) held: Option<State>,
     pub(super) burst: Burst,
     pub(super) next_due: Time,
     pub(super) started: bool,
@@ -128,6 +130,7 @@ impl Prober {
             rtt: Estimator::default(),
             counters: Counters::default(),
             drain: None,
+            held: None,
             burst: Burst::default(),
             next_due: first_due,
             started: false,
@@ -150,7 +153,7 @@ impl Prober {
     }
 
     pub(super) fn penalty(&self) -> u32 {
-        penalty::penalty(self.health.state(), self.drain)
+        penalty::penalty(self.held.unwrap_or(self.health.state()), self.drain)
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -228,9 +231,8 @@ impl Prober {
 
     /// Whether an answer came outside the tunnel.
     fn check_bare(&self, path: &Path, interface: Interface) -> Result<(), Reject> {
-        let own = self.settings.interface;
         match path {
-            Path::Bare if interface != 0 && interface == own => Err(Reject::WrongPath),
+            Path::Bare if interface != 0 && self.settings.interface == Some(interface) => Err(Reject::WrongPath),
             Path::Bare => Ok(()),
             Path::Gre { .. } | Path::Esp { .. } => Err(Reject::WrongPath),
         }
@@ -248,9 +250,14 @@ impl Prober {
             }
             (Encapsulation::Gre(options), Path::Gre { key, .. }) if key != options.key => Err(Reject::WrongKey),
             (Encapsulation::Esp(_), Path::Esp { spi, .. }) if !self.receives(spi) => Err(Reject::WrongKey),
+            (Encapsulation::Esp(shape), Path::Esp { udp, .. }) if udp != shape.udp() => Err(Reject::WrongPath),
             (Encapsulation::Gre(_), Path::Gre { .. }) | (Encapsulation::Esp(_), Path::Esp { .. }) => Ok(()),
-            // Without a device of its own it is the kernel's policy that lets nothing in bare.
-            (Encapsulation::Device, Path::Bare) if [0, interface].contains(&self.settings.interface) => Ok(()),
+            // Without a device it is the kernel's policy that must let nothing in bare.
+            (Encapsulation::Device, Path::Bare)
+                if self.settings.interface.is_none_or(|own| own != 0 && own == interface) =>
+            {
+                Ok(())
+            }
             (Encapsulation::Gre(_) | Encapsulation::Esp(_) | Encapsulation::Device, _) => Err(Reject::WrongPath),
         }
     }

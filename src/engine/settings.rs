@@ -40,9 +40,9 @@ pub struct Tunnel {
     pub egress: Egress,
     /// For ESP: what a pair of associations is made with.
     pub terms: Option<Terms>,
-    /// Where the kernel encapsulates: the index of its tunnel device, by which answers must come. 0
-    /// where a policy does it, and while the device is missing.
-    pub interface: Interface,
+    /// The index of the kernel's tunnel device, by which answers must come: 0 while it is missing,
+    /// `None` where there is no device.
+    pub interface: Option<Interface>,
 }
 
 impl Tunnel {

@@ -121,14 +121,17 @@ impl Engine {
     /// What follows from a transition.
     fn transition(&mut self, tunnel: u32, transition: Transition) {
         let Transition { at, from, to, reason } = transition;
+        self.probers[tunnel as usize].held = None;
+        self.enter(at, tunnel, [from, to], reason.rule, reason.to_string());
+    }
+
+    /// A tunnel has another state.
+    pub(super) fn enter(&mut self, at: Time, tunnel: u32, [from, to]: [State; 2], rule: u8, reason: String) {
         let wall = self.wall(at);
         let prober = &mut self.probers[tunnel as usize];
         prober.since = wall;
         let (name, penalty) = (prober.settings.name.clone(), prober.penalty());
-        self.tell(
-            at,
-            Kind::Transition { tunnel: name, from, to, rule: reason.rule, reason: reason.to_string(), penalty },
-        );
+        self.tell(at, Kind::Transition { tunnel: name, from, to, rule, reason, penalty });
         self.steer(at, tunnel);
     }
 

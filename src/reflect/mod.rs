@@ -55,7 +55,9 @@ impl FarTunnel {
     fn receives(&self, path: &Path) -> bool {
         match (path, &self.wrap) {
             (Path::Gre { outer, key }, Wrap::Gre(options)) => self.outer == *outer && options.key == *key,
-            (Path::Esp { outer, spi }, Wrap::Esp { pair, .. }) => self.outer == *outer && pair.inbound.spi() == *spi,
+            (Path::Esp { outer, spi, udp: came }, Wrap::Esp { pair, udp }) => {
+                self.outer == *outer && pair.inbound.spi() == *spi && came == udp
+            }
             (Path::Bare | Path::Gre { .. } | Path::Esp { .. }, _) => false,
         }
     }
@@ -177,7 +179,7 @@ impl Reflector {
 
     /// Opens an ESP packet.
     fn open<'a>(&mut self, sealed: Sealed<'_>, scratch: &'a mut Vec<u8>) -> Result<(Path, Opened<'a>), Reject> {
-        let path = Path::Esp { outer: sealed.outer, spi: esp::peek(sealed.packet)?.spi };
+        let path = Path::Esp { outer: sealed.outer, spi: esp::peek(sealed.packet)?.spi, udp: sealed.udp };
         let pairs = self.tunnels.iter_mut().filter(|tunnel| tunnel.receives(&path));
         let mut pairs = pairs.filter_map(|tunnel| match &mut tunnel.wrap {
             Wrap::Esp { pair, .. } => Some(pair),

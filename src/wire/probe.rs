@@ -379,6 +379,8 @@ pub enum Path {
         outer: Ends,
         /// The association's SPI.
         spi: u32,
+        /// Whether UDP was around it (RFC 3948).
+        udp: bool,
     },
 }
 
@@ -446,6 +448,8 @@ fn echo_in<'a>(path: Path, packet: ip::Packet<'a>, inner: Option<&'a [u8]>) -> R
 pub struct Sealed<'a> {
     /// The outer addresses, seen from here.
     pub outer: Ends,
+    /// Whether UDP was around it (RFC 3948).
+    pub udp: bool,
     /// From the ESP header on.
     pub packet: &'a [u8],
 }
@@ -465,13 +469,13 @@ pub enum Outermost<'a> {
 /// The first thing that is wrong.
 pub fn outermost(arrived: Arrived<'_>) -> Result<Outermost<'_>, Reject> {
     let outer = arrived.packet()?;
-    let packet = match outer.protocol {
-        esp::PROTOCOL => outer.payload,
-        esp::udp::PROTOCOL => esp::udp::parse(outer.payload)?,
+    let (packet, udp) = match outer.protocol {
+        esp::PROTOCOL => (outer.payload, false),
+        esp::udp::PROTOCOL => (esp::udp::parse(outer.payload)?, true),
         _ => return peel(outer).map(Outermost::Plain),
     };
     let outer = Ends::new(outer.destination, outer.source).ok_or(Reject::OuterMalformed)?;
-    Ok(Outermost::Sealed(Sealed { outer, packet }))
+    Ok(Outermost::Sealed(Sealed { outer, udp, packet }))
 }
 
 /// An answer whose payload proves that it is this run's own. Whether it came in time, once, and

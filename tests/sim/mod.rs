@@ -63,7 +63,7 @@ pub(crate) fn tunnel(index: u32) -> Tunnel {
         namespace: 0,
         egress: 0,
         terms: None,
-        interface: 0,
+        interface: None,
     }
 }
 

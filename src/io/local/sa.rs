@@ -16,7 +16,7 @@ use super::serve::Peer;
 use crate::config::key_text;
 use crate::engine::associations::{AssociationView, GRACE, Material};
 use crate::engine::ledger::{Begin, BeginError, Kind};
-use crate::engine::numbers::{BLOCK, Numbers, by_clock};
+use crate::engine::numbers::{BLOCK, Numbers, beyond};
 use crate::engine::settings::{Source, Terms};
 use crate::engine::{Engine, WallTime};
 use crate::io::ledger::Recorder;
@@ -59,7 +59,7 @@ pub(super) async fn install(
     let [out, back] = [material.spi_out, material.spi_in];
     let allowed = desk.handle.ask(move |engine, _| engine.may_install(tunnel, out, back)).await;
     allowed.ok_or_else(Problem::stopping)?.map_err(|refusal| refused(&name, &refusal))?;
-    let first = by_clock(wall).min(material.last());
+    let first = beyond(1, wall, material.last());
     let numbers = record(&desk, Kind::Installed, &name, &material, first, material.last().saturating_add(1)).await?;
     let pair = material.pair(&seed()?, numbers);
     let installed = desk.handle.ask(move |engine, now| {
@@ -92,8 +92,12 @@ pub(super) async fn begin(
         return accept_gaps(&desk, name, at).await;
     }
     let known = desk.handle.ask(move |engine, _| engine.recorded(tunnel)).await;
-    let (key, spi, last) = known.ok_or_else(Problem::stopping)?.ok_or_else(|| not_esp(&name))?;
-    let first = at.unwrap_or_else(|| by_clock(wall));
+    let (key, spi, last, lost) = known.ok_or_else(Problem::stopping)?.ok_or_else(|| not_esp(&name))?;
+    if !lost {
+        let why = "its sequence numbers are known and go on by themselves; there is nothing to begin";
+        return Err(Problem::new(StatusCode::CONFLICT, format!("{name}: {why}")));
+    }
+    let first = at.unwrap_or_else(|| beyond(1, wall, last));
     if !(1..=last).contains(&first) {
         let why = format!("its sequence numbers go from 1 to {last}; choose one of them, or new keys and SPIs");
         return Err(Problem::new(StatusCode::BAD_REQUEST, format!("{name}: {why}")));

@@ -24,6 +24,8 @@ pub struct Opened<'a> {
     pub packet: &'a [u8],
     /// The whole sequence number.
     pub sequence: u64,
+    /// Whether the replay window had not had it before.
+    pub is_new: bool,
 }
 
 impl Inbound {
@@ -72,6 +74,32 @@ impl Inbound {
     /// [`Reject::EspIcv`], [`Reject::EspReplay`], [`Reject::EspPadding`],
     /// [`Reject::EspNextHeader`]. Only from the ICV on does a packet move the window.
     pub fn open<'a>(&mut self, packet: &[u8], scratch: &'a mut Vec<u8>) -> Result<Opened<'a>, Reject> {
+        let (sequence, is_new) = self.unseal(packet, scratch)?;
+        if !is_new {
+            return Err(Reject::EspReplay);
+        }
+        let (inner, packet) = strip(scratch)?;
+        Ok(Opened { inner, packet, sequence, is_new })
+    }
+
+    /// As [`Self::open`], but a packet whose number is not new is opened too, and moves nothing:
+    /// for those who can tell by what is in it that it cannot be old.
+    ///
+    /// # Errors
+    /// As [`Self::open`], but for [`Reject::EspReplay`].
+    pub fn examine<'a>(&mut self, packet: &[u8], scratch: &'a mut Vec<u8>) -> Result<Opened<'a>, Reject> {
+        let (sequence, is_new) = self.unseal(packet, scratch)?;
+        let (inner, packet) = strip(scratch)?;
+        Ok(Opened { inner, packet, sequence, is_new })
+    }
+
+    /// Begins the replay window anew with this number: the far end has begun its numbers anew.
+    pub fn reseat(&mut self, sequence: u64) {
+        self.window.reseat(sequence);
+    }
+
+    /// Decrypts what proves itself, and says whether its number is new; then the window has it now.
+    fn unseal(&mut self, packet: &[u8], scratch: &mut Vec<u8>) -> Result<(u64, bool), Reject> {
         let header = peek(packet)?;
         let parts = Parts::of(self.algorithm(), packet).ok_or(Reject::EspTruncated)?;
         if header.spi != self.spi {
@@ -80,11 +108,7 @@ impl Inbound {
         scratch.clear();
         scratch.resize(parts.body.len(), 0);
         let sequence = self.prove(&parts, header.sequence, scratch)?;
-        if !self.window.take(sequence) {
-            return Err(Reject::EspReplay);
-        }
-        let (inner, packet) = strip(scratch)?;
-        Ok(Opened { inner, packet, sequence })
+        Ok((sequence, self.window.take(sequence)))
     }
 
     /// Checks the ICV, decrypts, and returns the whole sequence number.

@@ -114,7 +114,7 @@ fn chacha20_poly1305_in_esp() {
         let inner = &plaintext[..84];
         let mut scratch = Vec::new();
         let opened = packet.inbound().open(&bytes, &mut scratch);
-        assert_eq!(opened, Ok(Opened { inner: Family::V4, packet: inner, sequence: 5 }));
+        assert_eq!(opened, Ok(Opened { inner: Family::V4, packet: inner, sequence: 5, is_new: true }));
         let iv = &bytes[HEADER..][..8];
         assert_eq!(sealed(&packet.keys(), packet.spi, packet.sequence(), iv, inner), bytes);
     }
