@@ -101,11 +101,8 @@ impl Wire {
             self.engine.handle_wakeup(self.now);
             self.engine.handle_timeout(self.now);
             self.transmit();
-            while self.full
-                && let Some(reserve) = self.engine.poll_reserve()
-            {
+            if let Some(reserve) = self.full.then(|| self.engine.poll_reserve()).flatten() {
                 self.engine.handle_unreserved(self.now, reserve.key, "no space left on device");
-                break;
             }
             self.collect();
         }
@@ -447,18 +444,18 @@ fn explain_promises_no_verdict_to_a_tunnel_that_cannot_be_probed() {
 #[test]
 fn a_tunnel_whose_numbers_cannot_be_written_down_is_unknown_with_that_reason_once_they_are_used_up() {
     let material = gcm(1);
-    for ready in [0, 10] {
-        let mut wire = Wire::from(&material, Numbers::new(5_000, 5_000 + ready, material.last()));
+    for ready in [0_u16, 10] {
+        let mut wire = Wire::from(&material, Numbers::new(5_000, 5_000 + u64::from(ready), material.last()));
         wire.full = true;
         wire.run_for(Duration::from_secs(600));
-        assert_eq!((wire.sent.len() as u64, wire.state(0)), (ready, State::Unknown));
+        assert_eq!((wire.sent.len(), wire.state(0)), (ready.into(), State::Unknown));
         assert_eq!(wire.reason(0), "sequence-state-unwritten: no space left on device");
         wire.full = false;
         let reserve = wire.engine.poll_reserve().unwrap();
         wire.engine.handle_reserved(wire.now, reserve.key, reserve.mark);
         wire.run_for(Duration::from_secs(3));
         assert_eq!(wire.state(0), State::Healthy);
-        assert_eq!(header(&wire.sent[ready as usize]).1, 5_000 + ready as u32);
+        assert_eq!(header(&wire.sent[usize::from(ready)]).1, 5_000 + u32::from(ready));
     }
 }
 

@@ -121,7 +121,11 @@ fn past_the_lower_half() -> Result<(), Failed> {
     let near_the_end = "replay-window 64 replay-seq 0xfffffff0 replay-oseq 0xfffffff0";
     let states = states(1, &esn, Turn::First).replace("replay-window 64", near_the_end);
     ipsec.lab.net.router_batch(&format!("xfrm state flush\n{states}"))?;
-    ipsec.lab.ask(|engine, now| engine.begin(now, 0, Numbers::new(0xFFFF_FFF1, u64::MAX, u64::MAX)));
+    let key = material(1, &esn, Turn::First).outbound_key();
+    ipsec.lab.ask(move |engine, now| {
+        engine.handle_state_lost(now, key, "this trial says so");
+        engine.begin(now, 0, Numbers::new(0xFFFF_FFF1, u64::MAX, u64::MAX))
+    });
     let before = next_esp(&ipsec.lab.net.near)?;
     answered(&ipsec, 40)?;
     let text = ipsec.lab.router("ip xfrm state")?;
