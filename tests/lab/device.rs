@@ -136,13 +136,13 @@ fn every_style(kind: Kind) -> Result<(), Failed> {
     let styles: Vec<_> = families.flat_map(|family| STYLES.map(|style| (style, family))).collect();
     let lab = lab(kind, &styles)?;
     // What one end's device said before the other one was there could not be opened.
-    let before = counters::refused(&lab)?;
+    let before = counters::refused(&lab.net)?;
     lab.all_become(State::Healthy, SOON)?;
     lab.until(SOON, "answered often", |view| view.counters.received >= 6)?;
     lab.none_rejected()?;
     let sent: u64 = lab.views().iter().map(|view| view.counters.sent).sum();
     let came = lab.router("awk '$1 == \"tun9:\" { print $3 }' /proc/net/dev")?;
-    let refused = counters::refused(&lab)?;
+    let refused = counters::refused(&lab.net)?;
     if came.trim().parse().is_ok_and(|came: u64| came >= sent) && refused == before {
         return Ok(());
     }

@@ -92,8 +92,7 @@ pub(crate) struct Ipsec {
 impl Ipsec {
     pub(crate) fn new(cases: &[Case], pace: Pace) -> Result<Self, Failed> {
         let net = router(cases)?;
-        let opened = || [Family::V4, Family::V6].map(decapsulate).into_iter().collect();
-        let encapsulation = netns::within(Some(&net.far), opened)?;
+        let encapsulation = take_out_of_udp(&net)?;
         let lab = Lab::start(net, cases.iter().map(Case::to_string).collect(), plan(cases, pace))?;
         Ok(Self { lab, cases: cases.to_vec(), _encapsulation: encapsulation })
     }
@@ -120,8 +119,12 @@ sockopt_impl!(
 const UDP_ENCAP: i32 = 100;
 const UDP_ENCAP_ESPINUDP: i32 = 2;
 
-/// Has the kernel take ESP out of UDP in the namespace of the calling thread, as an IKE daemon does,
-/// for as long as the socket is open.
+/// Has the router's kernel take ESP out of UDP, as an IKE daemon does, for as long as the sockets are open.
+pub(crate) fn take_out_of_udp(net: &Net) -> io::Result<Vec<OwnedFd>> {
+    netns::within(Some(&net.far), || [Family::V4, Family::V6].map(decapsulate).into_iter().collect())
+}
+
+/// The same for one family, in the namespace of the calling thread.
 fn decapsulate(family: Family) -> io::Result<OwnedFd> {
     let (domain, any) = match family {
         Family::V4 => (Domain::IPV4, Ipv4Addr::UNSPECIFIED.into()),
@@ -200,12 +203,11 @@ pub(crate) fn policy(verb: &str, direction: &str, number: usize, case: &Case) ->
 
 /// An algorithm as `ip xfrm` wants it.
 fn algorithm(algorithm: Algorithm, key: &[u8]) -> String {
-    let hex = |bytes: &[u8]| bytes.iter().fold(String::from("0x"), |text, byte| text + &format!("{byte:02x}"));
-    let aead = |name| format!("aead {name} {} 128", hex(key));
+    let aead = |name| format!("aead {name} 0x{} 128", hex(key));
     let hmac = |cipher, cipher_len| {
         let (cipher_key, hmac_key) = key.split_at(cipher_len);
-        let cipher_key = if cipher_key.is_empty() { "\"\"".to_owned() } else { hex(cipher_key) };
-        format!("auth-trunc hmac(sha256) {} 128 enc {cipher} {cipher_key}", hex(hmac_key))
+        let cipher_key = if cipher_key.is_empty() { "\"\"".to_owned() } else { format!("0x{}", hex(cipher_key)) };
+        format!("auth-trunc hmac(sha256) 0x{} 128 enc {cipher} {cipher_key}", hex(hmac_key))
     };
     match algorithm {
         Algorithm::Aes128Gcm | Algorithm::Aes256Gcm => aead("rfc4106(gcm(aes))"),
@@ -214,6 +216,15 @@ fn algorithm(algorithm: Algorithm, key: &[u8]) -> String {
         Algorithm::Aes256CbcHmacSha256 => hmac("cbc(aes)", 32),
         Algorithm::NullHmacSha256 => hmac("ecb(cipher_null)", 0),
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The two keys of a tunnel as they stand in files: the prober's, then the router's.
+pub(crate) fn key_files(number: usize, case: &Case) -> [String; 2] {
+    [Whose::Prober(Turn::First), Whose::Router(Turn::First)].map(|whose| hex(&key(case.algorithm, number, whose)))
 }
 
 pub(crate) fn spi_out(number: usize, turn: Turn) -> u32 {

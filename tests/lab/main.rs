@@ -7,6 +7,7 @@
 mod arrival;
 mod associations;
 mod counters;
+mod crash;
 mod device;
 mod esp;
 mod gre;
@@ -84,5 +85,6 @@ fn trials() -> Vec<Trial> {
     trials.extend(arrival::trials());
     trials.extend(associations::trials());
     trials.extend(device::trials());
+    trials.extend(crash::trials());
     trials
 }

@@ -60,7 +60,7 @@ fn replayed() -> Result<(), Failed> {
     send(&ipsec.lab.net.near, &probe)?;
     answered(&ipsec, 3)?;
     // The kernel agrees about what a replay is; the rest of what adit sent it took.
-    let refused: Vec<(String, u64)> = counters::refused(&ipsec.lab)?.into_iter().collect();
+    let refused: Vec<(String, u64)> = counters::refused(&ipsec.lab.net)?.into_iter().collect();
     if refused == [("XfrmInStateSeqError".to_owned(), 1)] { Ok(()) } else { Err(format!("{refused:?}").into()) }
 }
 
@@ -160,15 +160,15 @@ xfrm state delete src 198.51.100.1 dst 192.0.2.1 proto esp spi {:#x}\n",
     ))?;
     answered(&ipsec, 5)?;
     let after = ipsec.lab.views().remove(0);
-    let used = counters::associations(&ipsec.lab)?;
+    let used = counters::associations(&ipsec.lab.net)?;
     let both =
         [spi_out(1, Turn::Second), spi_in(1, Turn::Second)].map(|spi| used.get(&spi).map_or(0, |used| used.packets));
     if after.counters.lost != before.counters.lost
         || both[0] < 13
         || both[1] < 10
-        || !counters::refused(&ipsec.lab)?.is_empty()
+        || !counters::refused(&ipsec.lab.net)?.is_empty()
     {
-        return Err(format!("{:?} {used:?} {:?}", after.counters, counters::refused(&ipsec.lab)?).into());
+        return Err(format!("{:?} {used:?} {:?}", after.counters, counters::refused(&ipsec.lab.net)?).into());
     }
     ipsec.lab.none_rejected()
 }
