@@ -57,7 +57,6 @@ fn kills() -> Result<(), Failed> {
     let mut sending = 0;
     for kill in 0..KILLS {
         let (early, before) = (kill % EARLY == 0, seen.count());
-        let begin = Instant::now();
         let run = site.run(&net.near)?;
         if !early {
             seen.next()?;
@@ -69,9 +68,6 @@ fn kills() -> Result<(), Failed> {
         drop(run);
         seen.look()?;
         sending += u64::from(seen.count() > before);
-        if begin.elapsed() > PATIENCE {
-            return Err(format!("kill {kill} took {:?}", begin.elapsed()).into());
-        }
     }
 
     // Whoever follows goes on as if nothing had been.
