@@ -9,6 +9,7 @@
 //!              └──────────────────────── sleep until next_wakeup ────────────┘
 //! ```
 
+mod kernel;
 mod outlet;
 pub mod plan;
 pub mod records;
@@ -22,6 +23,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::esp::Reserve;
@@ -33,9 +35,9 @@ use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Report};
 use crate::io::local::{self, Bound, Handle, Question};
 use crate::io::raw::{Drained, Inbox, Opened, Receiver};
-use crate::io::xfrm::{self, Watch};
 use crate::wire::esp::IvSeed;
 use crate::wire::payload::{Key, Secret};
+use kernel::News;
 use outlet::Outlet;
 use plan::{Plan, Sockets};
 use records::Records;
@@ -57,8 +59,8 @@ pub struct Daemon {
     clock: Clock,
     /// Whoever keeps the record of ESP sequence numbers.
     clerk: Option<Clerk>,
-    /// The kernel's own security associations.
-    watches: Vec<(Namespace, Watch)>,
+    /// What the kernel does beside us.
+    kernel: Option<UnboundedReceiver<News>>,
     receivers: Vec<(Namespace, Receiver)>,
     outlets: Vec<Outlet>,
     /// Held open only.
@@ -79,7 +81,7 @@ impl Daemon {
     /// What could not be opened, and why; [`io::ErrorKind::PermissionDenied`] for want of a
     /// capability, [`io::ErrorKind::AddrInUse`] if another daemon has the socket.
     pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
-        let Sockets { receivers: opened, outlets, watches, held } = plan.open()?;
+        let Sockets { receivers: opened, outlets, watches, inspected, held } = plan.open()?;
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         let record = plan.record.take().map(|path| {
             let file = OpenOptions::new().create(true).append(true).open(&path);
@@ -88,6 +90,7 @@ impl Daemon {
         let record = record.transpose()?.map(BufWriter::new);
         let clock = Clock::start();
         let Records { clerk, starts } = records(&plan, clock.wall())?;
+        let kernel = kernel::watch(watches, inspected)?;
         let now = clock.now();
         let register = |(namespace, opened): (Namespace, Opened)| Ok((namespace, opened.register(now)?));
         let receivers = opened.into_iter().map(register).collect::<io::Result<_>>()?;
@@ -101,12 +104,10 @@ impl Daemon {
         let (ask, questions) = mpsc::channel(QUESTIONS);
         let (last_event, heard) = watch::channel(0);
         let recorder = clerk.as_ref().map(Clerk::recorder);
-        let register = |(namespace, watch): (Namespace, xfrm::Opened)| Ok((namespace, watch.register()?));
-        let watches = watches.into_iter().map(register).collect::<io::Result<_>>()?;
         let mut daemon = Self {
             engine: Engine::new(now, clock.wall(), setup),
             clerk,
-            watches,
+            kernel,
             clock,
             receivers,
             outlets,
@@ -120,7 +121,7 @@ impl Daemon {
             told: 0,
         };
         daemon.note_interfaces();
-        daemon.look_at_kernel(true);
+        daemon.hear_of_kernel();
         Ok((daemon, Handle::new(ask, heard).recording(recorder), bound))
     }
 
@@ -136,7 +137,8 @@ impl Daemon {
                 () = &mut stop => break,
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
-                () = readable(&self.receivers, &self.watches) => {}
+                Some(news) = news(&mut self.kernel) => self.learn(news),
+                () = readable(&self.receivers) => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -169,7 +171,6 @@ impl Daemon {
         if slept > SLEPT {
             self.engine.handle_suspend(now, slept);
         }
-        self.look_at_kernel(false);
         self.engine.handle_timeout(now);
         self.listen();
         self.transmit();
@@ -203,18 +204,18 @@ impl Daemon {
         }
     }
 
-    /// Tells the engine which associations the kernel has, where they have changed, or `anyway`.
-    fn look_at_kernel(&mut self, anyway: bool) {
-        for (namespace, watch) in &mut self.watches {
-            let known = match watch.changed() {
-                Ok(false) if !anyway => continue,
-                Ok(_) => watch.associations(),
-                Err(error) => Err(error),
-            };
-            match known {
-                Ok(known) => self.engine.handle_kernel_associations(self.clock.now(), *namespace, known),
-                Err(error) => tracing::warn!(%error, "the kernel's security associations cannot be read"),
-            }
+    /// Takes what is known of the kernel before anything is sent.
+    fn hear_of_kernel(&mut self) {
+        while let Some(news) = self.kernel.as_mut().and_then(|kernel| kernel.try_recv().ok()) {
+            self.learn(news);
+        }
+    }
+
+    fn learn(&mut self, news: News) {
+        let now = self.clock.now();
+        match news {
+            News::Associations(namespace, known) => self.engine.handle_kernel_associations(now, namespace, known),
+            News::Withheld(tunnel, why) => self.engine.handle_withheld(now, tunnel, why),
         }
     }
 
@@ -380,6 +381,9 @@ fn unsent(error: Errno) -> Unsent {
         | Errno::EACCES
         | Errno::ENODEV
         | Errno::ENXIO
+        // WireGuard: no peer may have this destination; the peer's endpoint is not known.
+        | Errno::ENOKEY
+        | Errno::EDESTADDRREQ
         | Errno::EMSGSIZE => Unsent::Refused(error.desc()),
         _ => Unsent::LocalFault(error.desc()),
     }
@@ -393,12 +397,19 @@ async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
     }
 }
 
-async fn readable(receivers: &[(Namespace, Receiver)], watches: &[(Namespace, Watch)]) {
+/// The next news of the kernel; none ever, where nobody looks or it is no longer seen.
+async fn news(kernel: &mut Option<UnboundedReceiver<News>>) -> Option<News> {
+    match kernel {
+        Some(kernel) => kernel.recv().await,
+        None => None,
+    }
+}
+
+async fn readable(receivers: &[(Namespace, Receiver)]) {
     poll_fn(|context| {
         // Every one is asked, so that every one knows whom to wake.
         let ready = receivers.iter().filter(|(_, receiver)| receiver.poll_ready(context).is_ready()).count();
-        let changed = watches.iter().filter(|(_, watch)| watch.poll_ready(context).is_ready()).count();
-        if ready + changed > 0 { Poll::Ready(()) } else { Poll::Pending }
+        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }
@@ -412,6 +423,8 @@ fn log(event: &Event) {
         EventKind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
         EventKind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
         EventKind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
+        EventKind::Obstacle { tunnel, reason: Some(reason) } => tracing::warn!(tunnel, "cannot be probed: {reason}"),
+        EventKind::Obstacle { tunnel, reason: None } => tracing::info!(tunnel, "can be probed again"),
         EventKind::Association { tunnel, spi_out, spi_in } => {
             tracing::info!(
                 tunnel,

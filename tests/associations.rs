@@ -19,7 +19,7 @@ use adit::engine::{Engine, Setup, State, Time, Tunnel, WallTime};
 use adit::reflect::{FarTunnel, Reflector, Wrap};
 use adit::wire::esp::{Algorithm, Keys, peek};
 use adit::wire::probe::Arrived;
-use adit::wire::{Direction, Ends, Family, Kind as ProbeKind, Reject, Style, gre};
+use adit::wire::{Direction, Encapsulation, Ends, Family, Kind as ProbeKind, Reject, Style, gre};
 use sim::esp::{ALL, esp_tunnel, gcm, material, numbers, seed, started};
 use sim::ms;
 use zeroize::Zeroizing;
@@ -408,6 +408,23 @@ fn a_down_tunnel_that_loses_its_keys_is_unknown_without_a_penalty() {
     let Kind::Transition { from, to, rule, reason, penalty, .. } = last else { panic!("{last:?}") };
     assert_eq!((*from, *to, *rule, *penalty), (State::Down, State::Unknown, 0, 0));
     assert_eq!(reason, "sequence-state-lost: gone");
+    let obstacles = wire.events.iter().filter(|event| matches!(event.kind, Kind::Obstacle { .. })).count();
+    assert_eq!(obstacles, 1);
+}
+
+#[test]
+fn probes_that_a_device_would_drop_are_not_sent_until_it_would_not() {
+    let mut tunnel = sim::tunnel(0);
+    tunnel.onion.encapsulation = Encapsulation::Device;
+    let mut wire = Wire::new(vec![tunnel], BTreeMap::new(), Vec::new());
+    wire.engine.handle_withheld(wire.now, 0, Some("it drops them: put the address on lo"));
+    wire.run_for(Duration::from_secs(30));
+    assert_eq!((wire.state(0), wire.sent.len()), (State::Unknown, 0));
+    assert_eq!(wire.reason(0), "withheld: it drops them: put the address on lo");
+    wire.engine.handle_withheld(wire.now, 0, None);
+    wire.run_for(Duration::from_secs(5));
+    assert!(wire.sent.len() >= 3);
+    assert_eq!(wire.state(0), State::Down, "nobody answers here");
 }
 
 #[test]

@@ -391,6 +391,17 @@ fn replay_says_where_a_recording_has_a_gap() {
 }
 
 #[test]
+fn replay_forgets_a_tunnel_that_could_not_be_probed() {
+    let folder = Folder::new();
+    let failed = |t: f64| format!("{{\"t\": {t}, \"ok\": false, \"tunnel\": \"a\"}}\n");
+    let obstacle = "{\"kind\": \"obstacle\", \"tunnel\": \"a\", \"reason\": \"no-keys\"}\n";
+    let replay = |lines: String| say(&["replay", "--json", &folder.file("samples.jsonl", &lines)]).good();
+    assert!(replay([0.1, 0.2, 0.3].map(failed).concat()).contains("\"to\":\"down\""));
+    let between = [failed(0.1), failed(0.2), obstacle.to_owned(), failed(0.3), failed(0.4)].concat();
+    assert_eq!(replay(between), "", "two before and two after are no three");
+}
+
+#[test]
 fn replay_ends_at_a_malformed_line_unless_it_is_lenient() {
     let folder = Folder::new();
     for (line, words) in [

@@ -59,6 +59,8 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
         "route" => format!("{}: traffic moves from {} to {}", text("prefix"), list("from"), list("to")),
         "local_fault" => format!("local fault ({}): {}; no tunnel is judged by it", text("fault"), text("reason")),
         "warning" => format!("{}: {}", text("tunnel"), text("reason")),
+        "obstacle" if event["reason"].is_null() => format!("{}: can be probed again", text("tunnel")),
+        "obstacle" => format!("{}: cannot be probed: {}", text("tunnel"), text("reason")),
         "association" => {
             let spi = |name: &str| format!("{:#x}", event[name].as_u64().unwrap_or(0));
             format!("{}: new pair of associations, SPI {} out, {} in", text("tunnel"), spi("spi_out"), spi("spi_in"))

@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::args;
-use super::run::start_log;
+use super::run::{keep_secrets, start_log};
 use super::{Exit, Failure, Outcome};
 use crate::config::{ReflectConfig, Tunnel};
 use crate::daemon::records::Records;
@@ -23,6 +23,7 @@ pub(super) fn run(args: &args::Reflect) -> Outcome {
     let config =
         ReflectConfig::load(&args.config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     start_log();
+    keep_secrets();
     let begins = begins(&args.begin, &config.tunnels)?;
     let (tunnels, clerk) = far_tunnels(&config, &begins)?;
     let sockets = Sockets::open()?.holding(&tunnels)?.recording(clerk);

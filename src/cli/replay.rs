@@ -134,6 +134,12 @@ impl Replay {
                 self.tunnels.clear();
                 Ok(None)
             }
+            // Keys came or went, say: what was known of the tunnel is forgotten.
+            Some("obstacle") => {
+                let tunnel = line.tunnel.and_then(|name| self.tunnels.get_mut(&name));
+                tunnel.into_iter().for_each(|(health, _)| *health = Health::new(*health.rules()));
+                Ok(None)
+            }
             Some("gap") => {
                 self.warning = Some(GAP.to_owned());
                 Ok(None)

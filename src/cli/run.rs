@@ -14,6 +14,7 @@ use crate::io::local::{Bound, Handle, Server, UnknownGroup};
 pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
     let config = Config::load(&config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     start_log();
+    keep_secrets();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let stop = Stop::new()?;
@@ -69,6 +70,13 @@ impl Stop {
                 _ = self.hang_up.recv() => tracing::warn!("SIGHUP: this version cannot reload; restart it"),
             }
         }
+    }
+}
+
+/// A process that holds keys leaves no core dump, which would hold them too.
+pub(super) fn keep_secrets() {
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        tracing::warn!(%error, "a core dump of this process would hold keys, and cannot be forbidden");
     }
 }
 

@@ -82,6 +82,9 @@ fn state(tunnel: &Value) -> String {
     }
     if tunnel["checked"] == false {
         state.push_str(", not checked");
+    } else if let Some(obstacle) = tunnel["obstacle"].as_str() {
+        state.push_str(", ");
+        state.push_str(obstacle);
     }
     state
 }

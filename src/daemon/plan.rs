@@ -6,7 +6,9 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use super::kernel::Inspected;
 use super::outlet::{Device, Outlet};
 use crate::config::{Config, Netns, Tunnel as Configured};
 use crate::engine::{Egress, Material, Namespace, Route, Tunnel};
@@ -55,6 +57,8 @@ pub(super) struct Sockets {
     pub(super) outlets: Vec<Outlet>,
     /// The kernel's associations, where there are ESP tunnels and it can be asked for them.
     pub(super) watches: Vec<(Namespace, xfrm::Opened)>,
+    /// Tunnels whose probes a device might withhold.
+    pub(super) inspected: Vec<Inspected>,
     /// Ports that are only held so that nobody answers for them.
     pub(super) held: Vec<OwnedFd>,
 }
@@ -104,7 +108,8 @@ impl Plan {
     /// # Errors
     /// Which namespace, and what the kernel refused.
     pub(super) fn open(&self) -> io::Result<Sockets> {
-        let mut sockets = Sockets { receivers: Vec::new(), outlets: Vec::new(), watches: Vec::new(), held: Vec::new() };
+        let (receivers, outlets, watches) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sockets = Sockets { receivers, outlets, watches, inspected: Vec::new(), held: Vec::new() };
         let mut outlets: Vec<Option<Outlet>> = self.egresses.iter().map(|_| None).collect();
         for (namespace, name) in (0..).zip(&self.namespaces) {
             let file = name.as_ref().map(open_namespace).transpose()?;
@@ -113,6 +118,7 @@ impl Plan {
             sockets.receivers.extend(opened.receivers.into_iter().map(|opened| (namespace, opened)));
             sockets.watches.extend(opened.watch.map(|watch| (namespace, watch)));
             sockets.held.extend(opened.held);
+            sockets.inspected.extend(self.inspected_in(namespace, file.as_ref())?);
             for (at, open) in opened.exits {
                 outlets[at] = Some(match (open, &self.egresses[at].1) {
                     (Open::Raw(sender), _) => Outlet::Raw(sender),
@@ -150,6 +156,24 @@ impl Plan {
             }
         });
         Ok(OpenedIn { receivers, exits, watch, held: held.collect() })
+    }
+
+    /// Tunnels of a namespace whose probes leave by a device.
+    fn inspected_in(&self, namespace: Namespace, file: Option<&File>) -> io::Result<Vec<Inspected>> {
+        let file = file.map(File::try_clone).transpose()?.map(Arc::new);
+        let inspected = (0..).zip(&self.tunnels).filter(|(_, tunnel)| tunnel.namespace == namespace);
+        let inspected = inspected.filter_map(|(index, tunnel)| match &self.egresses[tunnel.egress as usize].1 {
+            Exit::Device(device) => Some((index, device.clone(), tunnel.onion.way())),
+            Exit::Raw(_) => None,
+        });
+        let of = |(tunnel, device, (source, destination))| Inspected {
+            tunnel,
+            device,
+            namespace: file.clone(),
+            source,
+            destination,
+        };
+        Ok(inspected.map(of).collect())
     }
 
     /// GRE or ESP for every outer family, and bare ICMP for every family in which answers come bare, or

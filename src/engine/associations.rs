@@ -4,13 +4,13 @@
 //! A tunnel without usable keys is unknown, with the reason, and never down: that it cannot be probed
 //! says nothing about what it carries.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::Time;
 use super::numbers::Numbers;
+use super::obstacle::Obstacle;
 use super::settings::{Source, Terms};
 use crate::wire::esp::{Fingerprint, Inbound, IvSeed, Keys, Outbound};
 use crate::wire::probe::Seal;
@@ -95,39 +95,6 @@ pub struct Start {
     pub pair: Option<Pair>,
     /// Why nobody knows which sequence numbers of the pair have been used.
     pub lost: Option<String>,
-}
-
-/// Why an ESP tunnel cannot be probed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Obstacle {
-    /// Keys are handed over at run time, and none have been.
-    NotInstalled,
-    /// Nobody knows which sequence numbers have been used.
-    StateLost(String),
-    /// The kernel has an association with the same SPI for the same address: sending on it would use
-    /// the kernel's sequence numbers and nonces a second time.
-    Conflict(u32),
-    /// Every sequence number has been used.
-    Exhausted,
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotInstalled => {
-                f.write_str("no-keys: no security associations have been installed; run `adit sa install`")
-            }
-            Self::StateLost(why) => write!(f, "sequence-state-lost: {why}"),
-            Self::Conflict(spi) => write!(
-                f,
-                "spi-conflict: the kernel has an association with SPI {spi:#x} for the same address; give this tunnel a \
-                 pair of its own, or use encapsulation = \"device\" for the kernel's"
-            ),
-            Self::Exhausted => f.write_str(
-                "sequence-exhausted: every sequence number of the association has been used; give it new keys and SPIs",
-            ),
-        }
-    }
 }
 
 /// What `adit sa show` shows.

@@ -6,14 +6,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::associations::{AssociationView, Associations, Obstacle, Pair, Start};
+use super::associations::{AssociationView, Associations, Pair, Start};
 use super::event::Kind;
-use super::health::Health;
-use super::inflight::Standing;
 use super::numbers::Numbers;
-use super::prober::Burst;
+use super::obstacle::Obstacle;
 use super::settings::Terms;
-use super::{Engine, Namespace, Prober, State, Time};
+use super::{Engine, Namespace, Prober, Time};
 use crate::wire::esp::{Fingerprint, Shape, peek};
 use crate::wire::payload::Fields;
 use crate::wire::probe::{self, Encapsulation, Sealed};
@@ -222,48 +220,7 @@ impl Engine {
         let spis = associations.current().map(|pair| [pair.outbound.spi(), pair.inbound.spi()]);
         associations.set_conflict(spis.and_then(|spis| clash(outer, spis, self.kernel.get(&namespace))));
         let obstacle = associations.obstacle();
-        let before = std::mem::replace(&mut prober.obstacle, obstacle.clone());
-        match (before, obstacle) {
-            (None, Some(obstacle)) => self.halt(now, tunnel, &obstacle),
-            (Some(_), None) => self.resume(now, tunnel),
-            (Some(before), Some(obstacle)) if before != obstacle => {
-                let tunnel = self.name(tunnel).to_owned();
-                self.tell(now, Kind::Warning { tunnel, reason: obstacle.to_string() });
-            }
-            (None, None) | (Some(_), Some(_)) => {}
-        }
-    }
-
-    /// Nothing can be known of this tunnel any more.
-    fn halt(&mut self, now: Time, tunnel: u32, obstacle: &Obstacle) {
-        let wall = self.wall(now);
-        let prober = &mut self.probers[tunnel as usize];
-        let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
-        for sequence in waiting {
-            prober.in_flight.settle(sequence, Standing::Inconclusive);
-        }
-        let from = prober.health.state();
-        prober.health = Health::new(*prober.health.rules());
-        prober.burst = Burst::default();
-        let name = prober.settings.name.clone();
-        let reason = obstacle.to_string();
-        if from == State::Unknown {
-            self.tell(now, Kind::Warning { tunnel: name, reason });
-        } else {
-            prober.since = wall;
-            let penalty = prober.penalty();
-            self.tell(now, Kind::Transition { tunnel: name, from, to: State::Unknown, rule: 0, reason, penalty });
-            self.steer(now, tunnel);
-        }
-        self.rearm(tunnel);
-    }
-
-    /// A tunnel can be probed again: as if it were new.
-    fn resume(&mut self, now: Time, tunnel: u32) {
-        let prober = &mut self.probers[tunnel as usize];
-        prober.next_due = now;
-        prober.started = false;
-        self.rearm(tunnel);
+        self.set_obstacle(now, tunnel, obstacle);
     }
 
     /// Lets go of old inbound associations whose time is over.

@@ -66,6 +66,13 @@ pub enum Kind {
         /// What every route over the tunnel costs more now.
         penalty: u32,
     },
+    /// A tunnel cannot be probed, or can be again; either way what was known of it is forgotten.
+    Obstacle {
+        /// The tunnel's name.
+        tunnel: String,
+        /// Why; null if there is no obstacle any more.
+        reason: Option<String>,
+    },
     /// A tunnel has a fresh pair of security associations.
     Association {
         /// The tunnel's name.

@@ -115,7 +115,7 @@ impl Engine {
 
 /// The changes that are possible, each with its promise (see [`earliest`]).
 fn next(prober: &Prober, now: Time, stalls: Stalls, wall: impl Fn(Time) -> WallTime) -> Vec<Next> {
-    if !prober.settings.check.enabled {
+    if !prober.is_probed() {
         return Vec::new();
     }
     let next = |to, rule, needs, at: Option<Time>| at.map(|at| Next { to, rule, needs, earliest: wall(at) });

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::associations::{Associations, Obstacle};
+use super::associations::Associations;
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
+use super::obstacle::Obstacle;
 use super::penalty::{self, Drain};
 use super::rtt::Estimator;
 use super::schedule;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::obstacle::Obstacle;
 use super::prober::Prober;
 use super::routes::Route;
 use super::time::WallTime;
@@ -35,6 +36,8 @@ pub struct TunnelView {
     pub penalty: u32,
     /// Whether it is checked at all.
     pub checked: bool,
+    /// What keeps it from being probed, in a word; null if nothing does.
+    pub obstacle: Option<&'static str>,
     /// `authenticated` if answers bear the reflector's mark, else `reflected`.
     pub assurance: &'static str,
     /// The long window.
@@ -232,6 +235,7 @@ fn view(prober: &mut Prober, now: Time) -> TunnelView {
         drained: prober.drain.is_some(),
         penalty: prober.penalty(),
         checked: prober.settings.check.enabled,
+        obstacle: prober.obstacle.as_ref().map(Obstacle::name),
         assurance: if prober.authenticated { "authenticated" } else { "reflected" },
         window: window_view(prober),
         last_30: {

@@ -114,6 +114,18 @@ pub struct Onion {
     pub size: u16,
 }
 
+impl Onion {
+    /// Source and destination of the inner packet as it is sent: a request goes from here to the far
+    /// router, a reply the way its answer will come.
+    #[must_use]
+    pub const fn way(&self) -> (IpAddr, IpAddr) {
+        match self.style.kind {
+            Kind::Request => (self.inner.local(), self.inner.far()),
+            Kind::Reply => (self.inner.far(), self.inner.local()),
+        }
+    }
+}
+
 /// Inner TTL of a probe.
 pub const INNER_TTL: u8 = 64;
 
@@ -144,7 +156,7 @@ pub struct Template {
     bytes: Box<[u8]>,
     outer: Ends,
     inner: Ends,
-    kind: Kind,
+    destination: IpAddr,
     encapsulation: Encapsulation,
     inner_at: usize,
     icmp_at: usize,
@@ -175,10 +187,14 @@ impl Template {
         };
         let header = IpFields { ttl: INNER_TTL, dscp: onion.dscp, protocol };
         let kind = onion.style.kind;
-        let (source, destination) = ways(kind, inner);
+        let (source, destination) = onion.way();
         header.emit(source, destination, &mut bytes[inner_at..end]);
         emit_echo(kind, inner.family(), &mut bytes[icmp_at..end]);
-        Self { bytes, outer, inner, kind, encapsulation, inner_at, icmp_at, end }
+        let destination = match encapsulation {
+            Encapsulation::Gre(_) | Encapsulation::Esp(_) => outer.far(),
+            Encapsulation::Device => destination,
+        };
+        Self { bytes, outer, inner, destination, encapsulation, inner_at, icmp_at, end }
     }
 
     /// The length of the probe as it leaves, outer header included.
@@ -196,10 +212,7 @@ impl Template {
     /// Where the probe is sent.
     #[must_use]
     pub const fn destination(&self) -> IpAddr {
-        match self.encapsulation {
-            Encapsulation::Gre(_) | Encapsulation::Esp(_) => self.outer.far(),
-            Encapsulation::Device => ways(self.kind, self.inner).1,
-        }
+        self.destination
     }
 
     /// Writes one probe into the beginning of `out` and returns its length, or `None` if `out` is
@@ -231,15 +244,6 @@ impl Template {
         }
         seal_ip(self.outer.family(), ip_id, out);
         Some(out.len())
-    }
-}
-
-/// Source and destination of a probe: a request goes from here to the far router, a reply the way
-/// its answer will come.
-const fn ways(kind: Kind, inner: Ends) -> (IpAddr, IpAddr) {
-    match kind {
-        Kind::Request => (inner.local(), inner.far()),
-        Kind::Reply => (inner.far(), inner.local()),
     }
 }
 

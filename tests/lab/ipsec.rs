@@ -2,6 +2,7 @@
 //! adit's own at this side.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -91,7 +92,17 @@ pub(crate) struct Ipsec {
 
 impl Ipsec {
     pub(crate) fn new(cases: &[Case], pace: Pace) -> Result<Self, Failed> {
+        Self::prepared(cases, pace, |_| Ok(()))
+    }
+
+    /// With something done in the near namespace before the prober starts.
+    pub(crate) fn prepared(
+        cases: &[Case],
+        pace: Pace,
+        prepare: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<Self, Failed> {
         let net = router(cases)?;
+        prepare(&net.near)?;
         let encapsulation = take_out_of_udp(&net)?;
         let lab = Lab::start(net, cases.iter().map(Case::to_string).collect(), plan(cases, pace))?;
         Ok(Self { lab, cases: cases.to_vec(), _encapsulation: encapsulation })
@@ -264,7 +275,7 @@ fn key(algorithm: Algorithm, number: usize, whose: Whose) -> Vec<u8> {
     (0..).take(algorithm.key_len()).map(|at: u8| at.wrapping_mul(37) ^ number ^ (whose << 5)).collect()
 }
 
-fn of(number: usize, case: &Case) -> Addresses {
+pub(crate) fn of(number: usize, case: &Case) -> Addresses {
     addresses(number, case.outer, case.inner, case.style.direction)
 }
 

@@ -6,6 +6,7 @@
 
 mod arrival;
 mod associations;
+mod conflict;
 mod counters;
 mod crash;
 mod device;
@@ -86,6 +87,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(kernel_io::trials());
     trials.extend(arrival::trials());
     trials.extend(associations::trials());
+    trials.extend(conflict::trials());
     trials.extend(device::trials());
     trials.extend(crash::trials());
     trials

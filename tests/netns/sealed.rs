@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
@@ -29,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         case("sealed::a_stranger_may_look_but_not_install", a_stranger_may_look_but_not_install).with_two_users(),
         case("sealed::esp_in_udp_and_over_ipv6", esp_in_udp_and_over_ipv6),
+        case("sealed::a_daemon_that_aborts_leaves_no_dump", a_daemon_that_aborts_leaves_no_dump),
     ]
 }
 
@@ -359,4 +361,28 @@ fn esp_in_udp_and_over_ipv6() {
         site.say(&["sa", "begin", "ams-1"]);
         site.await_state("ams-1", "healthy");
     }
+}
+
+fn a_daemon_that_aborts_leaves_no_dump() {
+    let site = site("static");
+    let aborts = |command: &str| {
+        let mut shell = Command::new("sh");
+        shell.current_dir(site.folder.path()).args(["-c", &format!("ulimit -c unlimited; exec {command}")]);
+        let running = Running::start(&site.pair.near, shell.stdout(Stdio::null()).stderr(Stdio::null()));
+        running
+    };
+    let dumped = |running: Running| {
+        running.send(Signal::SIGABRT);
+        running.end().core_dumped()
+    };
+    let other = aborts("sleep 60");
+    eventually("another program at work", || {
+        fs::read_to_string(format!("/proc/{}/comm", other.child.id())).is_ok_and(|name| name.trim() == "sleep")
+    });
+    if !dumped(other) {
+        eprintln!("sealed::a_daemon_that_aborts_leaves_no_dump: nobody leaves a dump here, so it proves nothing");
+    }
+    let daemon = aborts(&format!("{} run --config adit.conf", adit().display()));
+    eventually("a daemon at work", || site.adit(&["status"]).status.success());
+    assert!(!dumped(daemon));
 }

@@ -1,0 +1,115 @@
+//! Tunnels that cannot be probed, by no fault of theirs: unknown, with the reason, and never down.
+//!
+//! That no probe can be sent says nothing about what a tunnel carries (law 4). So such a tunnel is as if
+//! it were new, and carries no penalty, until the obstacle is gone.
+
+use std::fmt;
+
+use super::event::Kind;
+use super::health::Health;
+use super::inflight::Standing;
+use super::prober::Burst;
+use super::{Engine, State, Time};
+
+/// Why a tunnel cannot be probed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Keys are handed over at run time, and none have been.
+    NotInstalled,
+    /// Nobody knows which sequence numbers have been used.
+    StateLost(String),
+    /// The kernel has an association with the same SPI for the same address: sending on it would use
+    /// the kernel's sequence numbers and nonces a second time.
+    Conflict(u32),
+    /// Every sequence number has been used.
+    Exhausted,
+    /// The kernel's tunnel device would drop the probe and tell nobody.
+    Withheld(&'static str),
+}
+
+impl Obstacle {
+    /// The name in every output.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NotInstalled => "no-keys",
+            Self::StateLost(_) => "sequence-state-lost",
+            Self::Conflict(_) => "spi-conflict",
+            Self::Exhausted => "sequence-exhausted",
+            Self::Withheld(_) => "withheld",
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name())?;
+        match self {
+            Self::NotInstalled => f.write_str("no security associations have been installed; run `adit sa install`"),
+            Self::StateLost(why) => f.write_str(why),
+            Self::Conflict(spi) => write!(
+                f,
+                "the kernel has an association with SPI {spi:#x} for the same address; give this tunnel a pair of its \
+                 own, or use encapsulation = \"device\" for the kernel's"
+            ),
+            Self::Exhausted => {
+                f.write_str("every sequence number of the association has been used; give it new keys and SPIs")
+            }
+            Self::Withheld(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Engine {
+    /// Whether the kernel's device would drop a tunnel's probes and tell nobody, and why.
+    pub fn handle_withheld(&mut self, now: Time, tunnel: u32, why: Option<&'static str>) {
+        if (tunnel as usize) < self.probers.len() {
+            self.set_obstacle(now, tunnel, why.map(Obstacle::Withheld));
+        }
+    }
+
+    /// Draws the consequences of an obstacle that is there, or not any more.
+    pub(super) fn set_obstacle(&mut self, now: Time, tunnel: u32, obstacle: Option<Obstacle>) {
+        let before = std::mem::replace(&mut self.probers[tunnel as usize].obstacle, obstacle.clone());
+        if before == obstacle {
+            return;
+        }
+        let (name, reason) = (self.name(tunnel).to_owned(), obstacle.as_ref().map(Obstacle::to_string));
+        self.tell(now, Kind::Obstacle { tunnel: name, reason });
+        match (before, obstacle) {
+            (None, Some(obstacle)) => self.halt(now, tunnel, &obstacle),
+            (Some(_), None) => self.resume(now, tunnel),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+    }
+
+    /// Nothing can be known of this tunnel any more.
+    fn halt(&mut self, now: Time, tunnel: u32, obstacle: &Obstacle) {
+        let wall = self.wall(now);
+        let prober = &mut self.probers[tunnel as usize];
+        let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
+        for sequence in waiting {
+            prober.in_flight.settle(sequence, Standing::Inconclusive);
+        }
+        let from = prober.health.state();
+        prober.health = Health::new(*prober.health.rules());
+        prober.burst = Burst::default();
+        if from != State::Unknown {
+            prober.since = wall;
+            let (penalty, reason) = (prober.penalty(), obstacle.to_string());
+            let tunnel_name = prober.settings.name.clone();
+            let to = State::Unknown;
+            self.tell(now, Kind::Transition { tunnel: tunnel_name, from, to, rule: 0, reason, penalty });
+            self.steer(now, tunnel);
+        }
+        self.rearm(tunnel);
+    }
+
+    /// A tunnel can be probed again: as if it were new.
+    fn resume(&mut self, now: Time, tunnel: u32) {
+        let prober = &mut self.probers[tunnel as usize];
+        prober.next_due = now;
+        prober.started = false;
+        self.rearm(tunnel);
+    }
+}
