@@ -33,6 +33,8 @@ pub(crate) struct Case {
     pub(crate) inner: Family,
     pub(crate) esn: bool,
     pub(crate) udp: bool,
+    /// Size of this side's replay window.
+    pub(crate) window: u32,
     /// What this side has otherwise than the router.
     pub(crate) wrong: Wrong,
 }
@@ -48,9 +50,9 @@ pub(crate) enum Wrong {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { style, algorithm, outer, inner, esn, udp, wrong } = self;
+        let Self { style, algorithm, outer, inner, esn, udp, window, wrong } = self;
         let name = algorithm.name();
-        write!(f, "{style:?} {name} {inner:?} in {outer:?}, ESN {esn}, UDP {udp}, wrong: {wrong:?}")
+        write!(f, "{style:?} {name} {inner:?} in {outer:?}, ESN {esn}, UDP {udp}, window {window}, wrong: {wrong:?}")
     }
 }
 
@@ -63,6 +65,7 @@ pub(crate) const fn plain(style: Style) -> Case {
         inner: Family::V4,
         esn: true,
         udp: false,
+        window: 64,
         wrong: Wrong::Nothing,
     }
 }
@@ -310,7 +313,7 @@ pub(crate) fn material(number: usize, case: &Case, turn: Turn) -> Material {
         key_out: key(if case.wrong == Wrong::KeyOut { Whose::Nobody } else { Whose::Prober(turn) }),
         key_in: key(if case.wrong == Wrong::KeyIn { Whose::Nobody } else { Whose::Router(turn) }),
         esn: case.esn,
-        replay_window: 64,
+        replay_window: case.window,
     }
 }
 
@@ -333,7 +336,7 @@ fn tunnel(number: usize, case: &Case, pace: Pace) -> Tunnel {
             Family::V4 => 0,
             Family::V6 => 1,
         },
-        terms: Some(Terms { source: Source::Installed, esn: case.esn, replay_window: 64 }),
+        terms: Some(Terms { source: Source::Installed, esn: case.esn, replay_window: case.window }),
         interface: 0,
     }
 }
