@@ -284,7 +284,7 @@ pub(crate) fn of(number: usize, case: &Case) -> Addresses {
 
 /// This side of all tunnels.
 fn plan(cases: &[Case], pace: Pace) -> Plan {
-    let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0 }));
+    let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
         tunnels: (1..).zip(cases).map(|(number, case)| tunnel(number, case, pace)).collect(),
         routes: Vec::new(),
