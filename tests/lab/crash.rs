@@ -15,7 +15,8 @@ use adit::wire::{Family, esp};
 use libtest_mimic::{Failed, Trial};
 
 use crate::counters;
-use crate::ipsec::{self, Case, Turn, key_files, plain, spi_in, spi_out, take_out_of_udp};
+use crate::encapsulation::take_out_of_udp;
+use crate::ipsec::{self, Case, Turn, key_files, plain, spi_in, spi_out};
 use crate::router::{Addresses, Net, STYLES, addresses};
 use crate::two::{PATIENCE, Tap, holds_in_time};
 

@@ -10,6 +10,7 @@ mod conflict;
 mod counters;
 mod crash;
 mod device;
+mod encapsulation;
 mod esp;
 mod gre;
 mod ipsec;
