@@ -88,11 +88,13 @@ impl Plan {
         let namespace = index_of(&mut self.namespaces, netns);
         let exit = match (onion.encapsulation, device) {
             (Encapsulation::Device, Some(device)) => Exit::Device(device),
+            // An IPsec policy is found by both addresses.
             (Encapsulation::Device, None) => {
-                Exit::Raw(Leaving { family: onion.inner.family(), device: underlay_device, mark })
+                let (family, source) = (onion.inner.family(), Some(onion.inner.local()));
+                Exit::Raw(Leaving { family, device: underlay_device, mark, source })
             }
             (Encapsulation::Gre(_) | Encapsulation::Esp(_), _) => {
-                Exit::Raw(Leaving { family: onion.outer.family(), device: underlay_device, mark })
+                Exit::Raw(Leaving { family: onion.outer.family(), device: underlay_device, mark, source: None })
             }
         };
         let egress: Egress = index_of(&mut self.egresses, (namespace, exit));

@@ -294,6 +294,9 @@ pub struct Leaving {
     pub device: Option<String>,
     /// Firewall mark; 0 for none.
     pub mark: u32,
+    /// The source by which the kernel looks for a route and for an IPsec policy. The packet's own does
+    /// not count there: without this one it is the source that the kernel would choose itself.
+    pub source: Option<IpAddr>,
 }
 
 /// Opens a sending socket in the namespace of the calling thread.
@@ -309,6 +312,14 @@ pub fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
     }
     if leaving.mark != 0 {
         socket.set_mark(leaving.mark).map_err(|error| needs(error, "mark needs CAP_NET_ADMIN"))?;
+    }
+    if let Some(source) = leaving.source {
+        // Nor need it be an address of this host yet.
+        match source {
+            IpAddr::V4(_) => socket.set_freebind_v4(true)?,
+            IpAddr::V6(_) => socket.set_freebind_v6(true)?,
+        }
+        socket.bind(&SocketAddr::new(source, 0).into())?;
     }
     enlarge_send_buffer(&socket)?;
     Ok(Sender { socket })

@@ -44,7 +44,7 @@ impl Sockets {
         let each = |family| [Protocol::Gre, Protocol::Esp, Protocol::EspInUdp].map(|protocol| (family, protocol));
         let receivers = [Family::V4, Family::V6].into_iter().flat_map(each);
         let receivers = receivers.map(|(family, protocol)| raw::open_receiver(family, protocol, Pass::Echoes));
-        let sender = |family| raw::open_sender(&Leaving { family, device: None, mark: 0 });
+        let sender = |family| raw::open_sender(&Leaving { family, device: None, mark: 0, source: None });
         Ok(Self {
             receivers: receivers.collect::<io::Result<_>>()?,
             v4: sender(Family::V4)?,

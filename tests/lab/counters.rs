@@ -6,7 +6,7 @@ use adit::wire::Direction;
 use libtest_mimic::Failed;
 
 use crate::ipsec::{Case, Turn, spi_in, spi_out};
-use crate::router::Lab;
+use crate::router::{Lab, Net};
 
 /// The use of one association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,12 +14,12 @@ pub(crate) struct Used {
     /// Packets sealed or opened.
     pub(crate) packets: u64,
     /// Packets refused: behind the replay window, seen before, with a wrong ICV.
-    refused: [u64; 3],
+    pub(crate) refused: [u64; 3],
 }
 
 /// The counters of what was refused, those that are not zero.
-pub(crate) fn refused(lab: &Lab) -> Result<BTreeMap<String, u64>, Failed> {
-    let text = lab.router("cat /proc/net/xfrm_stat")?;
+pub(crate) fn refused(net: &Net) -> Result<BTreeMap<String, u64>, Failed> {
+    let text = net.router("cat /proc/net/xfrm_stat")?;
     let counters = text.lines().filter_map(|line| {
         let (name, count) = line.split_once(char::is_whitespace)?;
         Some((name.to_owned(), count.trim().parse::<u64>().ok()?))
@@ -32,21 +32,21 @@ pub(crate) fn refused(lab: &Lab) -> Result<BTreeMap<String, u64>, Failed> {
 }
 
 /// Nothing was refused.
-pub(crate) fn none_refused(lab: &Lab) -> Result<(), Failed> {
-    let refused = refused(lab)?;
+pub(crate) fn none_refused(net: &Net) -> Result<(), Failed> {
+    let refused = refused(net)?;
     if refused.is_empty() { Ok(()) } else { Err(format!("the router's IPsec refused packets: {refused:?}").into()) }
 }
 
 /// The associations, by SPI.
-pub(crate) fn associations(lab: &Lab) -> Result<BTreeMap<u32, Used>, Failed> {
-    used(&lab.router("ip -s xfrm state")?)
+pub(crate) fn associations(net: &Net) -> Result<BTreeMap<u32, Used>, Failed> {
+    used(&net.router("ip -s xfrm state")?)
 }
 
 /// The router has opened every probe, sealed its answers, but for those that go bare, and refused
 /// nothing; beside them there were up to so many packets of others. How many it opened and sealed.
 pub(crate) fn each_probe_was_opened(lab: &Lab, cases: &[Case], others: u64) -> Result<[u64; 2], Failed> {
     let before = lab.views();
-    let used = associations(lab)?;
+    let used = associations(&lab.net)?;
     let after = lab.views();
     let mut packets = [0; 2];
     for (number, case) in (1..).zip(cases) {
@@ -64,7 +64,7 @@ pub(crate) fn each_probe_was_opened(lab: &Lab, cases: &[Case], others: u64) -> R
         }
         packets = [packets[0] + opened.packets, packets[1] + sealed.packets];
     }
-    none_refused(lab)?;
+    none_refused(&lab.net)?;
     Ok(packets)
 }
 

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use adit::config::Config;
 use adit::daemon::plan::{Exit, Plan};
 use adit::engine::{State, Tunnel};
 use adit::io::netns;
-use adit::io::raw::Leaving;
 use adit::wire::{Direction, Encapsulation, Family, Kind as Echo, Onion, Style, payload};
 use libtest_mimic::{Failed, Trial};
 
@@ -15,7 +15,7 @@ use crate::counters;
 use crate::ipsec::{self, Pace, Turn, check, states};
 use crate::kernel_io::trial;
 use crate::kinds::{KINDS, Kind, kind};
-use crate::router::{Addresses, Lab, Net, STYLES, addresses, batch, run, whole};
+use crate::router::{Addresses, Lab, Net, STYLES, batch, run, whole};
 use crate::two::Two;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -136,13 +136,13 @@ fn every_style(kind: Kind) -> Result<(), Failed> {
     let styles: Vec<_> = families.flat_map(|family| STYLES.map(|style| (style, family))).collect();
     let lab = lab(kind, &styles)?;
     // What one end's device said before the other one was there could not be opened.
-    let before = counters::refused(&lab)?;
+    let before = counters::refused(&lab.net)?;
     lab.all_become(State::Healthy, SOON)?;
     lab.until(SOON, "answered often", |view| view.counters.received >= 6)?;
     lab.none_rejected()?;
     let sent: u64 = lab.views().iter().map(|view| view.counters.sent).sum();
     let came = lab.router("awk '$1 == \"tun9:\" { print $3 }' /proc/net/dev")?;
-    let refused = counters::refused(&lab)?;
+    let refused = counters::refused(&lab.net)?;
     if came.trim().parse().is_ok_and(|came: u64| came >= sent) && refused == before {
         return Ok(());
     }
@@ -192,18 +192,19 @@ fn by_policy() -> Result<(), Failed> {
     let mut cases = Vec::new();
     for style in STYLES.into_iter().filter(|style| style.kind == Echo::Request) {
         for outer in [Family::V4, Family::V6] {
-            cases.extend([Family::V4, Family::V6].map(|inner| ipsec::Case { outer, inner, ..ipsec::plain(style) }));
+            let both = [Family::V4, Family::V6].map(|inner| ipsec::Case { outer, inner, ..ipsec::plain(style) });
+            // Without a target a unidirectional probe goes to the far endpoint.
+            let possible = |case: &ipsec::Case| style.direction == Direction::Bidirectional || case.inner == outer;
+            cases.extend(both.into_iter().filter(possible));
         }
     }
     let net = ipsec::router(&cases)?;
     let near: String = (1..).zip(&cases).map(|(number, case)| near(number, case)).collect();
     netns::within(Some(&net.near), || batch(&near))?;
-    let leaving = |family| Exit::Raw(Leaving { family, device: None, mark: 0 });
-    let tunnel = |(number, case): (usize, &ipsec::Case)| {
-        let Addresses { outer, inner, .. } = addresses(number, case.outer, case.inner, case.style.direction);
-        tunnel(number, case.style, [outer, inner], if case.inner == Family::V4 { 0 } else { 1 })
-    };
-    let plan = plan((1..).zip(&cases).map(tunnel).collect(), vec![leaving(Family::V4), leaving(Family::V6)]);
+    let text: String = (1..).zip(&cases).map(|(number, case)| configuration(number, case)).collect();
+    let config = Config::parse("lab.toml", &text).map_err(|problems| Failed::from(problems.to_string()))?;
+    let mut plan = Plan::new(config);
+    plan.access = None;
     let lab = Lab::start(net, cases.iter().map(ipsec::Case::to_string).collect(), plan)?;
     lab.all_become(State::Healthy, SOON)?;
     lab.until(SOON, "answered often", |view| view.counters.received >= 6)?;
@@ -212,12 +213,23 @@ fn by_policy() -> Result<(), Failed> {
     counters::each_probe_was_opened(&lab, &cases, 10).map(drop)
 }
 
-/// The prober's side of one tunnel, for `ip -batch`. Bare answers need no policy. The route names the
-/// source: the kernel looks for a policy by the source that it would choose itself, not by the one that
-/// a raw socket's packet bears.
+/// A tunnel that names no device, in adit's configuration.
+fn configuration(number: usize, case: &ipsec::Case) -> String {
+    let Addresses { outer: [p, o], inner: [t0, _], prefix } = ipsec::of(number, case);
+    let (direction, address) = match case.style.direction {
+        Direction::Bidirectional => ("bidirectional", format!("interface_address = \"{t0}/{prefix}\"\n")),
+        Direction::Unidirectional => ("unidirectional", String::new()),
+    };
+    format!(
+        "[[tunnel]]\nname = \"t{number}\"\nencapsulation = \"device\"\nlocal_endpoint = \"{p}\"\n\
+         remote_endpoint = \"{o}\"\n{address}[tunnel.health_check]\ndirection = \"{direction}\"\n\
+         interval = \"300ms\"\ntimeout = \"250ms\"\ndown_window = \"450ms\"\n"
+    )
+}
+
+/// The prober's side of one tunnel, for `ip -batch`. Bare answers need no policy.
 fn near(number: usize, case: &ipsec::Case) -> String {
-    let Addresses { outer: [p, o], inner: [t0, t1], .. } =
-        addresses(number, case.outer, case.inner, case.style.direction);
+    let Addresses { outer: [p, o], inner: [t0, t1], .. } = ipsec::of(number, case);
     let length = whole(case.inner);
     let policy = |from: &str, to: &str, direction: &str, outer_from: &str, outer_to: &str| {
         format!(
@@ -233,8 +245,7 @@ fn near(number: usize, case: &ipsec::Case) -> String {
                 Family::V4 => "198.51.100.1",
                 Family::V6 => "2001:db8:1::1",
             };
-            let route =
-                format!("addr add {t0}/{length} dev lo nodad\nroute add {t1}/{length} via {via} dev wan src {t0}\n");
+            let route = format!("addr add {t0}/{length} dev lo nodad\nroute add {t1}/{length} via {via} dev wan\n");
             route + &out + &policy(&t1, &t0, "in", &o, &p)
         }
     }

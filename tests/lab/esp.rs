@@ -68,7 +68,7 @@ fn wrong_associations() -> Result<(), Failed> {
             return Err(format!("{case}: {reject:?}, {:?}", view.counters).into());
         }
     }
-    let refused: Vec<String> = counters::refused(&ipsec.lab)?.into_keys().collect();
+    let refused: Vec<String> = counters::refused(&ipsec.lab.net)?.into_keys().collect();
     let expected = ["XfrmInNoStates", "XfrmInStateProtoError"];
     if refused == expected { Ok(()) } else { Err(format!("the router refused by {refused:?}").into()) }
 }

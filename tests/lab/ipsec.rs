@@ -4,25 +4,20 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use adit::daemon::plan::{Exit, Plan};
 use adit::engine::health::Rules;
 use adit::engine::settings::{Check, ReturnPath, Source, Terms, Timeout};
 use adit::engine::{Material, Tunnel};
-use adit::io::netns;
 use adit::io::raw::Leaving;
-use adit::wire::esp::{Algorithm, Keys, Shape, udp};
+use adit::wire::esp::{Algorithm, Keys, Shape};
 use adit::wire::{Direction, Encapsulation, Ends, Family, Onion, Style, payload};
 use libtest_mimic::Failed;
-use nix::libc;
-use nix::sys::socket::setsockopt;
-use nix::{setsockopt_impl, sockopt_impl};
-use socket2::{Domain, Socket, Type};
 use zeroize::Zeroizing;
 
+use crate::encapsulation::take_out_of_udp;
 use crate::router::{Addresses, Lab, Net, address, addresses, whole};
 
 #[derive(Clone, Copy)]
@@ -33,6 +28,8 @@ pub(crate) struct Case {
     pub(crate) inner: Family,
     pub(crate) esn: bool,
     pub(crate) udp: bool,
+    /// Size of this side's replay window.
+    pub(crate) window: u32,
     /// What this side has otherwise than the router.
     pub(crate) wrong: Wrong,
 }
@@ -48,9 +45,9 @@ pub(crate) enum Wrong {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { style, algorithm, outer, inner, esn, udp, wrong } = self;
+        let Self { style, algorithm, outer, inner, esn, udp, window, wrong } = self;
         let name = algorithm.name();
-        write!(f, "{style:?} {name} {inner:?} in {outer:?}, ESN {esn}, UDP {udp}, wrong: {wrong:?}")
+        write!(f, "{style:?} {name} {inner:?} in {outer:?}, ESN {esn}, UDP {udp}, window {window}, wrong: {wrong:?}")
     }
 }
 
@@ -63,6 +60,7 @@ pub(crate) const fn plain(style: Style) -> Case {
         inner: Family::V4,
         esn: true,
         udp: false,
+        window: 64,
         wrong: Wrong::Nothing,
     }
 }
@@ -103,8 +101,7 @@ impl Ipsec {
     ) -> Result<Self, Failed> {
         let net = router(cases)?;
         prepare(&net.near)?;
-        let opened = || [Family::V4, Family::V6].map(decapsulate).into_iter().collect();
-        let encapsulation = netns::within(Some(&net.far), opened)?;
+        let encapsulation = take_out_of_udp(&net)?;
         let lab = Lab::start(net, cases.iter().map(Case::to_string).collect(), plan(cases, pace))?;
         Ok(Self { lab, cases: cases.to_vec(), _encapsulation: encapsulation })
     }
@@ -116,36 +113,6 @@ pub(crate) fn router(cases: &[Case]) -> Result<Net, Failed> {
     let far: String = (1..).zip(cases).map(|(number, case)| far(number, case)).collect();
     net.router_batch(&far)?;
     Ok(net)
-}
-
-sockopt_impl!(
-    /// What a UDP socket is told to take out of its datagrams, in the kernel (`UDP_ENCAP`).
-    UdpEncapsulation,
-    SetOnly,
-    libc::IPPROTO_UDP,
-    UDP_ENCAP,
-    i32
-);
-
-// From linux/udp.h; libc has neither.
-const UDP_ENCAP: i32 = 100;
-const UDP_ENCAP_ESPINUDP: i32 = 2;
-
-/// Has the kernel take ESP out of UDP in the namespace of the calling thread, as an IKE daemon does,
-/// for as long as the socket is open.
-fn decapsulate(family: Family) -> io::Result<OwnedFd> {
-    let (domain, any) = match family {
-        Family::V4 => (Domain::IPV4, Ipv4Addr::UNSPECIFIED.into()),
-        Family::V6 => (Domain::IPV6, Ipv6Addr::UNSPECIFIED.into()),
-    };
-    let socket = Socket::new(domain, Type::DGRAM, None)?;
-    match family {
-        Family::V4 => {}
-        Family::V6 => socket.set_only_v6(true)?,
-    }
-    setsockopt(&socket.as_fd(), UdpEncapsulation, &UDP_ENCAP_ESPINUDP)?;
-    socket.bind(&SocketAddr::new(any, udp::PORT).into())?;
-    Ok(socket.into())
 }
 
 /// What holds for all tunnels of the router. A policy has no device of its own, so what was sealed
@@ -211,12 +178,11 @@ pub(crate) fn policy(verb: &str, direction: &str, number: usize, case: &Case) ->
 
 /// An algorithm as `ip xfrm` wants it.
 fn algorithm(algorithm: Algorithm, key: &[u8]) -> String {
-    let hex = |bytes: &[u8]| bytes.iter().fold(String::from("0x"), |text, byte| text + &format!("{byte:02x}"));
-    let aead = |name| format!("aead {name} {} 128", hex(key));
+    let aead = |name| format!("aead {name} 0x{} 128", hex(key));
     let hmac = |cipher, cipher_len| {
         let (cipher_key, hmac_key) = key.split_at(cipher_len);
-        let cipher_key = if cipher_key.is_empty() { "\"\"".to_owned() } else { hex(cipher_key) };
-        format!("auth-trunc hmac(sha256) {} 128 enc {cipher} {cipher_key}", hex(hmac_key))
+        let cipher_key = if cipher_key.is_empty() { "\"\"".to_owned() } else { format!("0x{}", hex(cipher_key)) };
+        format!("auth-trunc hmac(sha256) 0x{} 128 enc {cipher} {cipher_key}", hex(hmac_key))
     };
     match algorithm {
         Algorithm::Aes128Gcm | Algorithm::Aes256Gcm => aead("rfc4106(gcm(aes))"),
@@ -225,6 +191,15 @@ fn algorithm(algorithm: Algorithm, key: &[u8]) -> String {
         Algorithm::Aes256CbcHmacSha256 => hmac("cbc(aes)", 32),
         Algorithm::NullHmacSha256 => hmac("ecb(cipher_null)", 0),
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The two keys of a tunnel as they stand in files: the prober's, then the router's.
+pub(crate) fn key_files(number: usize, case: &Case) -> [String; 2] {
+    [Whose::Prober(Turn::First), Whose::Router(Turn::First)].map(|whose| hex(&key(case.algorithm, number, whose)))
 }
 
 pub(crate) fn spi_out(number: usize, turn: Turn) -> u32 {
@@ -270,7 +245,7 @@ pub(crate) fn of(number: usize, case: &Case) -> Addresses {
 
 /// This side of all tunnels.
 fn plan(cases: &[Case], pace: Pace) -> Plan {
-    let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0 }));
+    let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
         tunnels: (1..).zip(cases).map(|(number, case)| tunnel(number, case, pace)).collect(),
         routes: Vec::new(),
@@ -299,7 +274,7 @@ pub(crate) fn material(number: usize, case: &Case, turn: Turn) -> Material {
         key_out: key(if case.wrong == Wrong::KeyOut { Whose::Nobody } else { Whose::Prober(turn) }),
         key_in: key(if case.wrong == Wrong::KeyIn { Whose::Nobody } else { Whose::Router(turn) }),
         esn: case.esn,
-        replay_window: 64,
+        replay_window: case.window,
     }
 }
 
@@ -322,7 +297,7 @@ fn tunnel(number: usize, case: &Case, pace: Pace) -> Tunnel {
             Family::V4 => 0,
             Family::V6 => 1,
         },
-        terms: Some(Terms { source: Source::Installed, esn: case.esn, replay_window: 64 }),
+        terms: Some(Terms { source: Source::Installed, esn: case.esn, replay_window: case.window }),
         interface: None,
     }
 }

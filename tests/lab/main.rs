@@ -8,7 +8,9 @@ mod arrival;
 mod associations;
 mod conflict;
 mod counters;
+mod crash;
 mod device;
+mod encapsulation;
 mod esp;
 mod gre;
 mod ipsec;
@@ -26,6 +28,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
 
 const GUEST: &str = "ADIT_LAB_GUEST";
+/// Seconds for all of it in a guest: on an idle machine it needs 5 minutes under `uml`, 10 under `qemu`.
+const LIMIT: &str = "1800";
 
 fn main() {
     if std::env::var_os(associations::UNPRIVILEGED).is_some() {
@@ -48,7 +52,7 @@ fn main() {
     let reason = match able {
         Ok(output) if output.status.success() => {
             let error = Command::new(&script)
-                .args(["-t", "600", "--", "env", &format!("{GUEST}=1")])
+                .args(["-t", LIMIT, "--", "env", &format!("{GUEST}=1")])
                 .args(std::env::current_exe())
                 .args(std::env::args_os().skip(1))
                 .exec();
@@ -86,5 +90,6 @@ fn trials() -> Vec<Trial> {
     trials.extend(associations::trials());
     trials.extend(conflict::trials());
     trials.extend(device::trials());
+    trials.extend(crash::trials());
     trials
 }

@@ -10,7 +10,7 @@ use libtest_mimic::Failed;
 use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
-use nix::sys::socket::{SockaddrStorage, recvfrom};
+use nix::sys::socket::{SockaddrStorage, recvfrom, setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
 
 use crate::router::run;
@@ -75,6 +75,8 @@ impl Tap {
         let every = i32::from(u16::try_from(libc::ETH_P_ALL).unwrap_or_default().to_be());
         let socket = netns::within(Some(namespace), || Socket::new(Domain::PACKET, Type::DGRAM, Some(every.into())))?;
         socket.set_nonblocking(true)?;
+        // Nothing is to be missed between two looks.
+        setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20))?;
         Ok(Self { socket: socket.into() })
     }
 

@@ -152,7 +152,7 @@ impl Injector {
     }
 
     pub(crate) fn of(namespace: &File, family: Family) -> Self {
-        let leaving = Leaving { family, device: None, mark: 0 };
+        let leaving = Leaving { family, device: None, mark: 0, source: None };
         Self { sender: netns::within(Some(namespace), || raw::open_sender(&leaving)).unwrap() }
     }
 

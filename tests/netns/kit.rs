@@ -199,7 +199,7 @@ pub(crate) fn seen_from_afar(tunnel: &Tunnel) -> FarTunnel {
 
 /// A plan for tunnels in the namespace of the prober.
 pub(crate) fn plan(tunnels: Vec<Tunnel>) -> Plan {
-    let leaving = |family| (0, adit::daemon::plan::Exit::Raw(Leaving { family, device: None, mark: 0 }));
+    let leaving = |family| (0, adit::daemon::plan::Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
         tunnels,
         routes: Vec::new(),

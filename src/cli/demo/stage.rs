@@ -98,7 +98,7 @@ impl Stage {
             device: None,
             via: None,
         };
-        let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0 }));
+        let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
         Plan {
             tunnels: self.tunnels(),
             routes: vec![route(0, 100), route(1, 200)],
