@@ -383,22 +383,6 @@ pub(super) fn send_all(
     }
 }
 
-/// Takes the port of ESP in UDP (RFC 3948) at an address, so that the kernel does not answer each packet
-/// with "port unreachable"; what comes to it is read elsewhere, and dropped here. `None` where somebody
-/// has it already, an IKE daemon as a rule: then nobody gets such an answer either.
-///
-/// # Errors
-/// The address is not this host's.
-pub fn hold_port(address: IpAddr) -> io::Result<Option<OwnedFd>> {
-    let socket = Socket::new(Domain::for_address(SocketAddr::new(address, 0)), Type::DGRAM, None)?;
-    socket.attach_filter(&program(&filter::nothing()))?;
-    match socket.bind(&SocketAddr::new(address, esp::udp::PORT).into()) {
-        Ok(()) => Ok(Some(socket.into())),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 fn open(family: Family, protocol: i32) -> io::Result<Socket> {
     let domain = match family {
         Family::V4 => Domain::IPV4,
