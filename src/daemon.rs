@@ -18,7 +18,6 @@ use std::fs::{File, OpenOptions};
 use std::future::poll_fn;
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -63,8 +62,6 @@ pub struct Daemon {
     kernel: Option<UnboundedReceiver<News>>,
     receivers: Vec<(Namespace, Receiver)>,
     outlets: Vec<Outlet>,
-    /// Held open only.
-    _held: Vec<OwnedFd>,
     inbox: Inbox,
     buffer: Box<[u8]>,
     outgoing: Vec<(Transmit, usize)>,
@@ -81,7 +78,7 @@ impl Daemon {
     /// What could not be opened, and why; [`io::ErrorKind::PermissionDenied`] for want of a
     /// capability, [`io::ErrorKind::AddrInUse`] if another daemon has the socket.
     pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
-        let Sockets { receivers: opened, outlets, watches, inspected, held } = plan.open()?;
+        let Sockets { receivers: opened, outlets, watches, inspected } = plan.open()?;
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         let record = plan.record.take().map(|path| {
             let file = OpenOptions::new().create(true).append(true).open(&path);
@@ -111,7 +108,6 @@ impl Daemon {
             clock,
             receivers,
             outlets,
-            _held: held,
             inbox: Inbox::default(),
             buffer: vec![0; OUTGOING + LONGEST].into_boxed_slice(),
             outgoing: Vec::new(),

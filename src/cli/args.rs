@@ -222,9 +222,13 @@ pub enum Sa {
     /// {"algorithm": "aes256-gcm", "spi_out": "0x1001", "spi_in": "0x2001", "key_out": "…", "key_in": "…"}
     /// with the keys in hexadecimal or Base64: the cipher's key followed by its salt (4 bytes) or by the
     /// authentication key (32 bytes), as the kernel's `ip xfrm` takes them. Optional: "esn" and "replay_window" (else
-    /// as configured) and "grace" ("30s"): how long answers by the old pair are still accepted. The new pair seals at once, so
-    /// give it to the far router first. Keys stay in memory only; one that has been installed before is refused,
-    /// because its sequence numbers, and with them its nonces, have been used.
+    /// as configured) and "grace" ("30s"): how long answers by the old pair are still accepted.
+    ///
+    /// The new pair seals at once, and so does a Linux far router by its newest association. So first give the far
+    /// router the inbound association of the new pair, then install the pair here, then give the far router the outbound one.
+    ///
+    /// Keys stay in memory only. A pair that has been installed before is refused, if it is among the newest 8 of its
+    /// tunnel in the record: its sequence numbers, and with them its nonces, have been used.
     Install {
         /// The tunnel
         tunnel: String,

@@ -26,7 +26,7 @@ pub(super) fn run(args: &args::Reflect) -> Outcome {
     keep_secrets();
     let begins = begins(&args.begin, &config.tunnels)?;
     let (tunnels, clerk) = far_tunnels(&config, &begins)?;
-    let sockets = Sockets::open()?.holding(&tunnels)?.recording(clerk);
+    let sockets = Sockets::open()?.recording(clerk);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;

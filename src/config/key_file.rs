@@ -1,10 +1,10 @@
-//! Keys from files that only their owner may read.
+//! Keys from files that only their owner may read, or from systemd's credentials.
 //!
 //! Whatever was read is wiped from memory when it has become a key, and never stands in a message:
 //! it may be most of a key.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -59,18 +59,47 @@ pub(super) fn mark(section: &mut Section<'_>) -> Option<Placed<KeyFile<Key>>> {
 }
 
 fn load(path: &Path, what: &str) -> Result<Bytes, String> {
+    let unreadable = |error: io::Error| {
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            return format!("cannot be read: {error}; run this as its owner, or use LoadCredential= (systemd.exec(5))");
+        }
+        format!("cannot be read: {error}; write {what} into it, and chmod 0600 it")
+    };
+    // The file that is opened is the one that was looked for, wherever links of it lead.
+    let real = path.canonicalize().map_err(unreadable)?;
     // Without waiting: a pipe in place of the file must not hold up the start.
-    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
-    let file = file.map_err(|error| format!("cannot be read: {error}; write {what} into it, and chmod 0600 it"))?;
+    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(&real).map_err(unreadable)?;
     let metadata = file.metadata().map_err(|error| format!("cannot be examined: {error}"))?;
     if !metadata.is_file() {
         return Err(format!("is not a file; write {what} into one"));
     }
+    private(&metadata, is_credential(&real))?;
+    decode(&text(file)?).map_err(|why| format!("{why}; write {what} into it"))
+}
+
+/// Whether nobody but root and the user who runs this can use a file.
+fn private(metadata: &Metadata, is_credential: bool) -> Result<(), String> {
+    let (owner, own) = (metadata.uid(), nix::unistd::geteuid().as_raw());
+    if ![0, own].contains(&owner) {
+        let who = if own == 0 { "not to root" } else { "neither to root nor to who runs this" };
+        return Err(format!("belongs to user {owner}, {who}; run chown on it"));
+    }
+    // systemd gives the service's user an ACL entry for reading (`write_credential`, in src/core/execute.c of
+    // version 252 and in src/core/exec-credential.c since), and in the mode an ACL's mask stands where the
+    // group's bits do (acl(5)). Where the file system has no ACLs, it gives the user the file.
+    let others = if is_credential { 0o037 } else { 0o077 };
     let mode = metadata.mode() & 0o777;
-    if mode & 0o077 != 0 {
+    if mode & others != 0 {
         return Err(format!("others than its owner may use it (mode {mode:04o}); run chmod 0600 on it"));
     }
-    decode(&text(file)?).map_err(|why| format!("{why}; write {what} into it"))
+    Ok(())
+}
+
+/// Whether a path without links is a credential that systemd has handed to this service (systemd.exec(5)).
+fn is_credential(real: &Path) -> bool {
+    let folder = std::env::var_os("CREDENTIALS_DIRECTORY").and_then(|folder| Path::new(&folder).canonicalize().ok());
+    folder.is_some_and(|folder| real.parent() == Some(&folder))
 }
 
 fn text(file: File) -> Result<Bytes, String> {

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -59,8 +57,6 @@ pub(super) struct Sockets {
     pub(super) watches: Vec<(Namespace, xfrm::Opened)>,
     /// Tunnels whose probes a device might withhold.
     pub(super) inspected: Vec<Inspected>,
-    /// Ports that are only held so that nobody answers for them.
-    pub(super) held: Vec<OwnedFd>,
 }
 
 impl Plan {
@@ -111,7 +107,7 @@ impl Plan {
     /// Which namespace, and what the kernel refused.
     pub(super) fn open(&self) -> io::Result<Sockets> {
         let (receivers, outlets, watches) = (Vec::new(), Vec::new(), Vec::new());
-        let mut sockets = Sockets { receivers, outlets, watches, inspected: Vec::new(), held: Vec::new() };
+        let mut sockets = Sockets { receivers, outlets, watches, inspected: Vec::new() };
         let mut outlets: Vec<Option<Outlet>> = self.egresses.iter().map(|_| None).collect();
         for (namespace, name) in (0..).zip(&self.namespaces) {
             let file = name.as_ref().map(open_namespace).transpose()?;
@@ -119,7 +115,6 @@ impl Plan {
             let opened = opened.map_err(|error| in_namespace(name.as_ref(), error))?;
             sockets.receivers.extend(opened.receivers.into_iter().map(|opened| (namespace, opened)));
             sockets.watches.extend(opened.watch.map(|watch| (namespace, watch)));
-            sockets.held.extend(opened.held);
             sockets.inspected.extend(self.inspected_in(namespace, file.as_ref())?);
             for (at, open) in opened.exits {
                 outlets[at] = Some(match (open, &self.egresses[at].1) {
@@ -146,18 +141,7 @@ impl Plan {
         let exits = leaving.map(|(at, (_, exit))| Ok((at, open_exit(exit)?))).collect::<io::Result<_>>()?;
         let is_esp = |tunnel: &&Tunnel| tunnel.namespace == namespace && tunnel.terms.is_some();
         let watch = self.tunnels.iter().find(is_esp).and_then(|_| watch());
-        let mut in_udp: Vec<IpAddr> = self.tunnels.iter().filter(is_esp).filter_map(port_held_for).collect();
-        in_udp.sort_unstable();
-        in_udp.dedup();
-        let held = in_udp.into_iter().filter_map(|address| match raw::hold_port(address) {
-            Ok(held) => held,
-            // Probes can go without it, as they do where the address comes later.
-            Err(error) => {
-                tracing::warn!(%address, %error, "UDP port 4500 is not held: the far router will hear \"port unreachable\"");
-                None
-            }
-        });
-        Ok(OpenedIn { receivers, exits, watch, held: held.collect() })
+        Ok(OpenedIn { receivers, exits, watch })
     }
 
     /// Tunnels of a namespace whose probes leave by a device.
@@ -213,7 +197,6 @@ struct OpenedIn {
     receivers: Vec<Opened>,
     exits: Vec<(usize, Open)>,
     watch: Option<xfrm::Opened>,
-    held: Vec<OwnedFd>,
 }
 
 /// A sending socket; a device may be missing, and may come later.
@@ -253,14 +236,6 @@ fn watch() -> Option<xfrm::Opened> {
         _ => tracing::warn!(%error, "the kernel's security associations cannot be watched"),
     }
     None
-}
-
-/// The address whose port 4500 is held for a tunnel.
-fn port_held_for(tunnel: &Tunnel) -> Option<IpAddr> {
-    match tunnel.onion.encapsulation {
-        Encapsulation::Esp(shape) if shape.udp() => Some(tunnel.onion.outer.local()),
-        Encapsulation::Esp(_) | Encapsulation::Gre(_) | Encapsulation::Device => None,
-    }
 }
 
 fn open_namespace(name: &Netns) -> io::Result<File> {

@@ -122,13 +122,36 @@ impl Receiver {
         self.socket.poll_recv_ready(context).map(|_| ())
     }
 
-    /// Lets ESP packets with these SPIs pass from now on, in ascending order, and no others.
+    /// Lets ESP packets with these SPIs pass from now on, in ascending order, and no others; where the
+    /// kernel has no room for so long a filter (`net.core.optmem_max`), some between them, too.
     ///
     /// # Errors
     /// None that a packet could cause.
     pub fn listen(&self, spis: &[u32]) -> io::Result<()> {
-        let filter = program(&filter::inlets(self.family, self.protocol, spis));
-        SockRef::from(&self.socket).attach_filter(&filter)
+        if self.attach(spis, filter::RANGES)? {
+            return Ok(());
+        }
+        // The old filter takes its room until the new one is in place: a short one between them.
+        self.attach(spis, 1)?;
+        let mut ranges = spis.len().min(filter::RANGES);
+        while !self.attach(spis, ranges)? && ranges > 1 {
+            ranges = ranges * 7 / 8;
+        }
+        if ranges < spis.len() {
+            let spis = spis.len();
+            tracing::warn!(spis, ranges, "the kernel's net.core.optmem_max is low: ESP of others comes here, too");
+        }
+        Ok(())
+    }
+
+    /// Filters by so many ranges at most; whether the kernel has room for that.
+    fn attach(&self, spis: &[u32], ranges: usize) -> io::Result<bool> {
+        let filter = filter::inlets_within(self.family, self.protocol, spis, ranges);
+        match SockRef::from(&self.socket).attach_filter(&program(&filter)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Which socket this is.
@@ -368,22 +391,6 @@ pub(super) fn send_all(
                 from += 1;
             }
         }
-    }
-}
-
-/// Takes the port of ESP in UDP (RFC 3948) at an address, so that the kernel does not answer each packet
-/// with "port unreachable"; what comes to it is read elsewhere, and dropped here. `None` where somebody
-/// has it already, an IKE daemon as a rule: then nobody gets such an answer either.
-///
-/// # Errors
-/// The address is not this host's.
-pub fn hold_port(address: IpAddr) -> io::Result<Option<OwnedFd>> {
-    let socket = Socket::new(Domain::for_address(SocketAddr::new(address, 0)), Type::DGRAM, None)?;
-    socket.attach_filter(&program(&filter::nothing()))?;
-    match socket.bind(&SocketAddr::new(address, esp::udp::PORT).into()) {
-        Ok(()) => Ok(Some(socket.into())),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -1,18 +1,17 @@
 //! The reflector's shell: raw sockets, a clock, and answers that wait for their time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::plan::Fault;
-use super::{Answer, FarTunnel, Reflector, Wrap};
+use super::{Answer, FarTunnel, Reflector};
 use crate::engine::Time;
 use crate::engine::esp::Reserve;
 use crate::engine::ledger::NotReserved;
@@ -29,8 +28,6 @@ pub struct Sockets {
     receivers: Vec<Opened>,
     v4: Sender,
     v6: Sender,
-    /// Ports that are only held so that nobody answers for them.
-    held: Vec<OwnedFd>,
     /// Whoever keeps the record of ESP sequence numbers.
     clerk: Option<Clerk>,
 }
@@ -49,7 +46,6 @@ impl Sockets {
             receivers: receivers.collect::<io::Result<_>>()?,
             v4: sender(Family::V4)?,
             v6: sender(Family::V6)?,
-            held: Vec::new(),
             clerk: None,
         })
     }
@@ -59,19 +55,6 @@ impl Sockets {
     pub fn recording(mut self, clerk: Option<Clerk>) -> Self {
         self.clerk = clerk;
         self
-    }
-
-    /// Holds the port of those tunnels that are ESP in UDP, in the namespace of the calling thread.
-    ///
-    /// # Errors
-    /// An endpoint is not this host's.
-    pub fn holding(mut self, tunnels: &[FarTunnel]) -> io::Result<Self> {
-        let in_udp = tunnels.iter().filter(|tunnel| matches!(tunnel.wrap, Wrap::Esp { udp: true, .. }));
-        let endpoints: BTreeSet<IpAddr> = in_udp.map(|tunnel| tunnel.outer.local()).collect();
-        for endpoint in endpoints {
-            self.held.extend(raw::hold_port(endpoint)?);
-        }
-        Ok(self)
     }
 }
 

@@ -6,8 +6,12 @@
 //! the headers to the ICMP type and the magic of the payload. A read past the end of a packet ends
 //! the program with "drop".
 
+mod inlets;
+
+pub use inlets::{RANGES, inlets, inlets_within};
+
 use super::icmp::Kind;
-use super::{Family, esp, gre, payload};
+use super::{Family, gre, payload};
 
 /// One instruction, as the kernel takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,53 +82,6 @@ pub fn program(family: Family, protocol: Protocol, pass: Pass) -> Vec<Instructio
         }
     }
     asm.finish()
-}
-
-/// How many ranges of SPIs a program tells apart at most: each costs up to two comparisons a packet.
-const RANGES: usize = 64;
-
-/// The program for a socket that receives ESP: passes packets with these SPIs (in ascending order), and
-/// where there are too many of them to be told apart, also some between.
-#[must_use]
-pub fn inlets(family: Family, protocol: Protocol, spis: &[u32]) -> Vec<Instruction> {
-    let mut asm = Assembler::default();
-    match family {
-        Family::V4 => asm.plain(LDX_MSH, 0),
-        Family::V6 => asm.plain(LDX_IMM, 0),
-    }
-    let spi_at = match protocol {
-        Protocol::Esp => 0,
-        Protocol::EspInUdp => {
-            asm.plain(LDH_IND, 2);
-            asm.require_near(JEQ, u32::from(esp::udp::PORT));
-            8
-        }
-        Protocol::Gre | Protocol::Icmp => return nothing(),
-    };
-    asm.plain(LD_IND, spi_at);
-    for (first, last) in ranges(spis, RANGES) {
-        let beyond = asm.jump_if_greater(last);
-        asm.require_near(JGE, first);
-        asm.plain(RET, u32::MAX);
-        asm.land_true(beyond);
-    }
-    asm.finish()
-}
-
-/// Ascending numbers as at most so many ranges: those with the least between them are joined.
-fn ranges(numbers: &[u32], most: usize) -> Vec<(u32, u32)> {
-    let mut gaps: Vec<u32> = numbers.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > 1).collect();
-    gaps.sort_unstable_by(|one, other| other.cmp(one));
-    // Gaps up to this are joined; equal ones are joined together, so there may be fewer ranges.
-    let joined = gaps.get(most - 1).copied().unwrap_or(1);
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for &number in numbers {
-        match ranges.last_mut() {
-            Some((_, last)) if number - *last <= joined => *last = number,
-            _ => ranges.push((number, number)),
-        }
-    }
-    ranges
 }
 
 /// With X at the GRE header: passes or drops by the echo message inside.
@@ -250,6 +207,7 @@ const LSH: u16 = 0x64;
 const RSH: u16 = 0x74;
 const TAX: u16 = 0x07;
 const TXA: u16 = 0x87;
+const JA: u16 = 0x05;
 const JEQ: u16 = 0x15;
 const JGT: u16 = 0x25;
 const JGE: u16 = 0x35;
@@ -277,12 +235,6 @@ impl Assembler {
     fn refuse(&mut self, code: u16, k: u32) {
         self.to_drop.push((self.code.len(), true));
         self.plain(code, k);
-    }
-
-    /// As [`Self::require`], with a "drop" of its own, which is never too far away.
-    fn require_near(&mut self, code: u16, k: u32) {
-        self.code.push(Instruction { code, jt: 1, jf: 0, k });
-        self.plain(RET, 0);
     }
 
     /// A forward jump taken if A equals `k`; [`Self::land_true`] says where to.

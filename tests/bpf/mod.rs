@@ -9,9 +9,18 @@ use adit::wire::filter::Instruction;
 /// # Panics
 /// If the program is one that the kernel would refuse to load, or does not end.
 pub(crate) fn run(program: &[Instruction], packet: &[u8]) -> u32 {
+    run_counting(program, packet).0
+}
+
+/// The same, and how many instructions were executed.
+///
+/// # Panics
+/// As [`run`].
+pub(crate) fn run_counting(program: &[Instruction], packet: &[u8]) -> (u32, usize) {
     let (mut a, mut x, mut memory) = (0_u32, 0_u32, [0_u32; 16]);
-    let mut at = 0;
+    let (mut at, mut steps) = (0, 0);
     loop {
+        steps += 1;
         let Instruction { code, jt, jf, k } = program[at];
         at += 1;
         // Class in bits 0 to 2; size and mode, or operation and source, above.
@@ -28,7 +37,7 @@ pub(crate) fn run(program: &[Instruction], packet: &[u8]) -> u32 {
                     0x80 => u32::try_from(packet.len()).ok(),
                     _ => panic!("LD mode {mode:#x}"),
                 };
-                let Some(loaded) = loaded else { return 0 };
+                let Some(loaded) = loaded else { return (0, steps) };
                 a = loaded;
             }
             // LDX
@@ -36,7 +45,7 @@ pub(crate) fn run(program: &[Instruction], packet: &[u8]) -> u32 {
                 0x00 => x = k,
                 0x60 => x = memory[k as usize],
                 0xA0 => {
-                    let Some(byte) = packet.get(k as usize) else { return 0 };
+                    let Some(byte) = packet.get(k as usize) else { return (0, steps) };
                     x = u32::from(byte & 0x0F) * 4;
                 }
                 _ => panic!("LDX mode {mode:#x}"),
@@ -72,7 +81,7 @@ pub(crate) fn run(program: &[Instruction], packet: &[u8]) -> u32 {
                 at += usize::from(if holds { jt } else { jf });
             }
             // RET
-            6 => return if code & 0x18 == 0x10 { a } else { k },
+            6 => return (if code & 0x18 == 0x10 { a } else { k }, steps),
             // MISC
             _ => match code & 0xF8 {
                 0x00 => x = a,

@@ -8,6 +8,7 @@
 //! | [`loss`] | what goes missing, comes late, twice, broken or out of order |
 //! | [`change`] | links and addresses that go and come back |
 //! | [`forgery`] | what a third party may send |
+//! | [`inlets`] | which ESP packets a kernel lets through to us |
 //! | [`burden`] | traffic beside the probes, a full queue, a prober that cannot run |
 //! | [`paths`] | more than one tunnel: namespaces, return paths, marks |
 //! | [`devices`] | by which device a packet comes, and by which it can leave |
@@ -29,6 +30,7 @@ mod change;
 mod commands;
 mod devices;
 mod forgery;
+mod inlets;
 mod kit;
 mod loss;
 mod paths;
@@ -137,6 +139,7 @@ fn main() -> ExitCode {
         loss::cases(),
         change::cases(),
         forgery::cases(),
+        inlets::cases(),
         burden::cases(),
         paths::cases(),
         devices::cases(),

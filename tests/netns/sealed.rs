@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
+use adit::io::netns;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -360,7 +362,30 @@ fn esp_in_udp_and_over_ipv6() {
         let _daemon = site.daemon();
         site.say(&["sa", "begin", "ams-1"]);
         site.await_state("ams-1", "healthy");
+        let (any, near) = if local.contains(':') {
+            ("[::]:4500", format!("[{local}]:4500"))
+        } else {
+            ("0.0.0.0:4500", format!("{local}:4500"))
+        };
+        an_ike_daemon_starts(&site, any, &near);
+        let answered = || site.json(&["status", "ams-1", "--json"])["counters"]["received"].as_u64().unwrap();
+        let before = answered();
+        eventually("more answers", || answered() > before + 5);
+        let entered = site.entered();
+        assert_eq!(entered.last().unwrap(), "healthy", "{entered:?}");
     }
+}
+
+/// It wants its port at every address, on both sides, and what comes there.
+fn an_ike_daemon_starts(site: &Site, any: &str, near: &str) {
+    let bind = |namespace| netns::within(Some(namespace), || UdpSocket::bind(any)).unwrap();
+    let (here, there) = (bind(&site.pair.near), bind(&site.pair.far));
+    here.set_read_timeout(Some(PATIENCE)).unwrap();
+    // RFC 3948 section 2.2: four zeros in place of an SPI; then IKE.
+    there.send_to(b"\0\0\0\0IKE", near).unwrap();
+    let mut bytes = [0; 2_048];
+    let ike = std::iter::repeat_with(|| here.recv(&mut bytes).map(|length| bytes[..length].to_vec()));
+    assert!(ike.take(1_000).any(|packet| packet.unwrap() == b"\0\0\0\0IKE"));
 }
 
 fn a_daemon_that_aborts_leaves_no_dump() {
