@@ -240,16 +240,21 @@ pub enum Sa {
         #[arg(long)]
         json: bool,
     },
-    /// Say that nobody has used the numbers from here on: for a tunnel with keys = "static"
+    /// Say that nobody has used the numbers from here on, or that no keys will be installed once more
     ///
+    /// For a tunnel with keys = "static" it begins the sequence numbers.
     /// A record that is missing cannot say whether it was lost or never written, so a static pair is
     /// used only after somebody has said that it is new. Without --at the numbers begin where the clock
     /// is: 4 a second since 2026. After a loss name a number above the far router's own
     /// counter (`ip -s xfrm state` there), or change keys and SPIs at both ends.
+    ///
+    /// For a tunnel with keys = "installed" it is the word that lets fresh keys be installed after a loss of the
+    /// record: that none will be installed which were installed before. It holds for the installed keys of all
+    /// tunnels, because one record has them all.
     Begin {
         /// The tunnel
         tunnel: String,
-        /// The first number to use
+        /// The first number to use, for keys = "static" only
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         at: Option<u64>,
     },

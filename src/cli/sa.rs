@@ -36,7 +36,12 @@ fn install(socket: &Path, tunnel: &str, file: &Path) -> Outcome {
 fn begin(socket: &Path, tunnel: &str, at: Option<u64>) -> Outcome {
     let at = at.map(|at| format!("?at={at}")).unwrap_or_default();
     let answer = block_on(post(socket, &format!("/v1/tunnels/{}/sa/begin{at}", escaped(tunnel))))?;
-    told(&answer, "begun")
+    if answer["keys"] != "installed" {
+        return told(&answer, "begun");
+    }
+    let noted = "noted for all tunnels: no keys will be installed that were installed before";
+    writeln!(io::stdout().lock(), "{tunnel}: {noted}; `adit sa install` takes fresh ones")?;
+    Ok(Exit::Done)
 }
 
 /// Says what is in use now.

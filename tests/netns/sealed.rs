@@ -25,6 +25,10 @@ pub(crate) fn cases() -> Vec<Case> {
             installed_keys_start_a_tunnel_and_are_taken_once,
         ),
         case(
+            "sealed::fresh_keys_are_taken_after_a_loss_once_somebody_vouches",
+            fresh_keys_are_taken_after_a_loss_once_somebody_vouches,
+        ),
+        case(
             "sealed::what_cannot_be_installed_is_told_without_its_keys",
             what_cannot_be_installed_is_told_without_its_keys,
         ),
@@ -287,13 +291,58 @@ fn installed_keys_start_a_tunnel_and_are_taken_once() {
     for spi in ["0x1001", "0x1009"] {
         let again = site.install(&pair(|pair| pair["spi_out"] = spi.into()));
         assert_eq!(again.status.code(), Some(1), "{}", said(&again));
-        assert!(said(&again).contains("RFC 4106"), "{}", said(&again));
+        assert!(said(&again).contains("RFC 4106") && said(&again).contains("cut short"), "{}", said(&again));
     }
     assert_eq!((site.state("ams-1").as_str(), site.entered().len()), ("unknown", 0));
 
     let record = fs::read_to_string(site.path("state").join("sequence-numbers")).unwrap();
     for text in [record, site.read("adit.conf.log"), site.say(&["sa", "show"]), site.say(&["events", "--json"])] {
         assert!(!text.contains("4f4f4f4f") && !text.contains("baba5e1f"), "a key: {text}");
+    }
+}
+
+/// The far end's key files, and the pair that fits them: keys that differ from turn to turn.
+fn fresh(site: &Site, turn: u8) -> String {
+    let [out, back] = [0x10, 0x80].map(|whose| format!("{:02x}", whose + turn).repeat(64));
+    site.write("out.key", &out);
+    site.write("back.key", &back);
+    pair(|pair| (pair["key_out"], pair["key_in"]) = (out.into(), back.into()))
+}
+
+fn fresh_keys_are_taken_after_a_loss_once_somebody_vouches() {
+    let site = site("installed");
+    let record = site.path("state").join("sequence-numbers");
+    let mut daemon = site.daemon();
+    assert!(site.install(&fresh(&site, 0)).status.success());
+    let far = reflector(&site, true);
+    site.await_state("ams-1", "healthy");
+    far.send(Signal::SIGTERM);
+    far.end();
+    type Loss<'a> = &'a dyn Fn(&str);
+    let losses: [(u8, Loss<'_>); 2] = [
+        (1, &|_| fs::remove_file(&record).unwrap()),
+        (2, &|whole| fs::write(&record, whole.replacen("generation=", "generation=9", 1)).unwrap()),
+    ];
+    for (turn, lose) in losses {
+        daemon.send(Signal::SIGTERM);
+        daemon.end();
+        lose(&fs::read_to_string(&record).unwrap());
+        daemon = site.daemon();
+        let pair = fresh(&site, turn);
+        let refused = site.install(&pair);
+        let why = said(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{why}");
+        assert!(why.contains("sequence-state-lost: ") && why.contains("`adit sa begin ams-1`"), "{why}");
+        assert!(reason(&site).starts_with("no-keys: "), "nothing has changed: {}", reason(&site));
+
+        let noted = site.say(&["sa", "begin", "ams-1"]);
+        assert!(noted.starts_with("ams-1: noted for all tunnels: ") && noted.lines().count() == 1, "{noted}");
+        let installed = site.install(&pair);
+        assert!(installed.status.success(), "{}", said(&installed));
+        let far = reflector(&site, true);
+        site.await_state("ams-1", "healthy");
+        far.send(Signal::SIGTERM);
+        far.end();
     }
 }
 
@@ -322,11 +371,13 @@ fn what_cannot_be_installed_is_told_without_its_keys() {
     let open = site.adit(&["sa", "install", "ams-1", site.path("pair.json").to_str().unwrap()]);
     assert_eq!(open.status.code(), Some(78));
     assert!(said(&open).contains("chmod 0600"), "{}", said(&open));
-    for (arguments, words) in
-        [(["sa", "begin", "ams-1"], "installed"), (["sa", "begin", "fra-1"], "not encapsulated in ESP")]
-    {
-        let refused = site.adit(&arguments);
-        assert!(refused.status.success() || said(&refused).contains(words), "{}", said(&refused));
+    for (arguments, words) in [
+        (&["sa", "begin", "ams-1", "--at", "7"][..], "leave --at away"),
+        (&["sa", "begin", "fra-1"], "not encapsulated in ESP"),
+    ] {
+        let refused = site.adit(arguments);
+        assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+        assert!(said(&refused).contains(words), "{}", said(&refused));
     }
     assert_eq!(site.http("GET", "/v1/tunnels/fra-1/sa").0, 409);
     assert_eq!(site.http("GET", "/v1/tunnels/ams-2/sa").0, 404);
