@@ -233,8 +233,11 @@ pub enum Sa {
         file: PathBuf,
     },
     /// Show SPIs, algorithms, sequence numbers and fingerprints of keys; never a key
+    ///
+    /// With the name of a tunnel: everything about its pair. What keeps a tunnel from being probed is said below the
+    /// table; that is no bad news to this command, whose exit code stays 0.
     Show {
-        /// Show one tunnel only
+        /// Show one tunnel only, in full
         tunnel: Option<String>,
         /// Print JSON, as the local socket gives it
         #[arg(long)]

@@ -28,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
             "sealed::fresh_keys_are_taken_after_a_loss_once_somebody_vouches",
             fresh_keys_are_taken_after_a_loss_once_somebody_vouches,
         ),
+        case("sealed::what_is_in_the_way_is_shown_and_is_no_failure", what_is_in_the_way_is_shown_and_is_no_failure),
         case(
             "sealed::what_cannot_be_installed_is_told_without_its_keys",
             what_cannot_be_installed_is_told_without_its_keys,
@@ -343,6 +344,22 @@ fn fresh_keys_are_taken_after_a_loss_once_somebody_vouches() {
         site.await_state("ams-1", "healthy");
         far.send(Signal::SIGTERM);
         far.end();
+    }
+}
+
+fn what_is_in_the_way_is_shown_and_is_no_failure() {
+    for (keys, name) in [("installed", "no-keys"), ("static", "sequence-state-lost")] {
+        let site = site(keys);
+        let _daemon = site.daemon();
+        let why = reason(&site);
+        assert!(why.starts_with(&format!("{name}: ")), "{why}");
+        let shown = site.say(&["sa", "show"]);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 3, "a head, a row and the reason: {shown}");
+        assert!(lines[0].starts_with("TUNNEL ") && lines[1].starts_with("ams-1 "), "{shown}");
+        assert_eq!(lines[2], format!("ams-1: {why}"));
+        let one = site.say(&["sa", "show", "ams-1"]);
+        assert!(one.contains(keys) && one.trim_end().ends_with(&format!("obstacle      {why}")), "{one}");
     }
 }
 
