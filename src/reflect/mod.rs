@@ -9,6 +9,7 @@
 //! requests to its own addresses and forwards everything else that it decapsulates, which is how
 //! an echo reply finds its way back (`spec/probes.md`, the four styles).
 
+mod packets;
 pub mod plan;
 pub mod run;
 
@@ -18,11 +19,12 @@ use std::time::Duration;
 
 use crate::engine::esp::Reserve;
 use crate::engine::{Pair, Time, schedule::mix};
-use crate::wire::esp::{self, Fingerprint, Opened, Shape};
+use crate::wire::esp::{self, Fingerprint, Opened};
 use crate::wire::icmp::{self, Kind};
 use crate::wire::payload::{self, Key};
-use crate::wire::probe::{self, Arrived, Encapsulation, IpFields, Outermost, Sealed, Unpacked};
-use crate::wire::{Ends, Family, Path, Reject, gre, ip};
+use crate::wire::probe::{self, Arrived, Outermost, Sealed, Unpacked};
+use crate::wire::{Ends, Path, Reject, gre};
+use packets::{answer, encapsulate, forward};
 use plan::Fault;
 
 /// One tunnel, from the far router's side: `local` is its own end everywhere.
@@ -280,84 +282,10 @@ impl Reflector {
     }
 }
 
-/// What a router answers to an echo request: the addresses swapped, TTL fresh, payload untouched.
-fn answer(unpacked: &Unpacked<'_>) -> Vec<u8> {
-    let family = unpacked.ends.family();
-    let (header, protocol) = match family {
-        Family::V4 => (ip::V4_HEADER, ip::ICMP),
-        Family::V6 => (ip::V6_HEADER, ip::ICMPV6),
-    };
-    let echo = &unpacked.echo;
-    let mut packet = vec![0; header + icmp::HEADER + echo.payload.len()];
-    let fields = IpFields { ttl: probe::INNER_TTL, dscp: 0, protocol };
-    fields.emit(unpacked.packet.destination, unpacked.packet.source, &mut packet);
-    probe::seal_ip(family, echo.sequence.max(1), &mut packet);
-    let message = &mut packet[header..];
-    message[0] = Kind::Reply.number(family);
-    message[4..6].copy_from_slice(&echo.identifier.to_be_bytes());
-    message[6..8].copy_from_slice(&echo.sequence.to_be_bytes());
-    message[icmp::HEADER..].copy_from_slice(echo.payload);
-    packet
-}
-
-/// What a router makes of a packet that is not for itself: TTL less one (RFC 1812 section 5.3.1),
-/// all else untouched.
-fn forward(inner: &[u8], family: Family) -> Result<Vec<u8>, Reject> {
-    let mut packet = inner.to_vec();
-    let ttl_at = match family {
-        Family::V4 => 8,
-        Family::V6 => 7,
-    };
-    let ttl = packet.get_mut(ttl_at).ok_or(Reject::InnerTruncated)?;
-    // A router would send "time exceeded"; a probe never comes so far.
-    *ttl = ttl.checked_sub(1).filter(|&ttl| ttl > 0).ok_or(Reject::InnerMalformed)?;
-    if family == Family::V4 {
-        let header = usize::from(packet[0] & 0x0F) * 4;
-        packet[10..12].fill(0);
-        let value = crate::wire::checksum::of(&packet[..header]);
-        packet[10..12].copy_from_slice(&value.to_be_bytes());
-    }
-    // What follows the packet inside the tunnel is no part of it.
-    let length = |at: usize| packet.get(at..at + 2).map_or(0, |two| usize::from(u16::from_be_bytes([two[0], two[1]])));
-    let total = match family {
-        Family::V4 => length(2),
-        Family::V6 => ip::V6_HEADER + length(4),
-    };
-    packet.truncate(total);
-    Ok(packet)
-}
-
-fn encapsulate(tunnel: &mut FarTunnel, inner: Family, packet: &[u8], count: u32) -> Option<Vec<u8>> {
-    let (outer, family) = (tunnel.outer, tunnel.outer.family());
-    let encapsulation = match &tunnel.wrap {
-        Wrap::Gre(options) => Encapsulation::Gre(*options),
-        Wrap::Esp { pair, udp } => Encapsulation::Esp(Shape::new(pair.outbound.algorithm(), *udp)),
-    };
-    let mut bytes = vec![0; encapsulation.length(family, packet.len())];
-    let inner_at = encapsulation.inner_at(family);
-    bytes[inner_at..inner_at + packet.len()].copy_from_slice(packet);
-    let fields = IpFields { ttl: 64, dscp: 0, protocol: encapsulation.protocol().unwrap_or_default() };
-    fields.emit(outer.local(), outer.far(), &mut bytes);
-    let behind = &mut bytes[probe::header_len(family)..];
-    match (&mut tunnel.wrap, encapsulation) {
-        (Wrap::Gre(options), _) => {
-            gre::emit(*options, inner, behind);
-            gre::patch(*options, count, behind);
-        }
-        (Wrap::Esp { pair, .. }, Encapsulation::Esp(shape)) => {
-            let sequence = pair.numbers.take()?;
-            pair.outbound.seal(shape, outer, sequence, inner, packet.len(), behind);
-        }
-        (Wrap::Esp { .. }, Encapsulation::Gre(_) | Encapsulation::Device) => return None,
-    }
-    let [.., high, low] = count.to_be_bytes();
-    probe::seal_ip(family, u16::from_be_bytes([high, low]).max(1), &mut bytes);
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::probe::Encapsulation;
     use crate::wire::{Direction, Onion, Stamp, Style, Template, payload::Fields, payload::Secret};
 
     fn onion() -> Onion {
