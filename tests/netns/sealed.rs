@@ -436,8 +436,7 @@ fn a_daemon_that_aborts_leaves_no_dump() {
     let aborts = |command: &str| {
         let mut shell = Command::new("sh");
         shell.current_dir(site.folder.path()).args(["-c", &format!("ulimit -c unlimited; exec {command}")]);
-        let running = Running::start(&site.pair.near, shell.stdout(Stdio::null()).stderr(Stdio::null()));
-        running
+        Running::start(&site.pair.near, shell.stdout(Stdio::null()).stderr(Stdio::null()))
     };
     let dumped = |running: Running| {
         running.send(Signal::SIGABRT);
