@@ -83,7 +83,8 @@ pub enum Command {
     ///
     /// For tests, and for an origin that cannot answer itself. The configuration has the same tunnel
     /// tables as the daemon's, written from this side: local_endpoint is this machine's own. Its fault tables
-    /// make it drop, delay, duplicate or corrupt on purpose. Needs CAP_NET_RAW.
+    /// make it drop, delay, duplicate or corrupt on purpose. Needs CAP_NET_RAW; with CAP_NET_ADMIN it also sees
+    /// whether the kernel has an association with an SPI of its own, which it then does not answer on.
     Reflect(Reflect),
     /// Print a completion script for a shell
     Completions {

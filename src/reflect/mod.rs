@@ -12,20 +12,22 @@
 mod packets;
 pub mod plan;
 pub mod run;
+pub mod silence;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::engine::esp::Reserve;
 use crate::engine::{Pair, Time, schedule::mix};
-use crate::wire::esp::{self, Fingerprint, Opened};
+use crate::wire::esp::{self, Opened};
 use crate::wire::icmp::{self, Kind};
 use crate::wire::payload::{self, Key};
 use crate::wire::probe::{self, Arrived, Outermost, Sealed, Unpacked};
-use crate::wire::{Ends, Path, Reject, gre};
+use crate::wire::{Ends, Family, Path, Reject, gre};
 use packets::{answer, encapsulate, forward};
 use plan::Fault;
+use silence::{Standing, Told};
 
 /// One tunnel, from the far router's side: `local` is its own end everywhere.
 pub struct FarTunnel {
@@ -61,6 +63,20 @@ impl FarTunnel {
             (Path::Bare | Path::Gre { .. } | Path::Esp { .. }, _) => false,
         }
     }
+
+    fn pair_mut(&mut self) -> Option<&mut Pair> {
+        match &mut self.wrap {
+            Wrap::Esp { pair, .. } => Some(pair),
+            Wrap::Gre(_) => None,
+        }
+    }
+
+    fn pair(&self) -> Option<&Pair> {
+        match &self.wrap {
+            Wrap::Esp { pair, .. } => Some(pair),
+            Wrap::Gre(_) => None,
+        }
+    }
 }
 
 /// A packet to be sent.
@@ -70,6 +86,8 @@ pub struct Answer {
     pub at: Time,
     /// Where to.
     pub destination: IpAddr,
+    /// The tunnel, by index, that it is to go through.
+    pub tunnel: Option<usize>,
     /// With its IP header.
     pub bytes: Vec<u8>,
 }
@@ -91,6 +109,8 @@ pub struct Counters {
 pub struct Reflector {
     start: Time,
     tunnels: Vec<FarTunnel>,
+    /// What keeps each of them from being answered.
+    standings: Vec<Standing>,
     faults: Vec<Fault>,
     mark_key: Option<Key>,
     counters: Counters,
@@ -101,6 +121,8 @@ pub struct Reflector {
     scratch: Vec<u8>,
     /// ESP sequence numbers that are to be reserved.
     wanted: Vec<Reserve>,
+    /// What people have not been told yet.
+    told: VecDeque<Told>,
 }
 
 impl Reflector {
@@ -108,35 +130,16 @@ impl Reflector {
     #[must_use]
     pub fn new(start: Time, tunnels: Vec<FarTunnel>, mark_key: Option<Key>, faults: Vec<Fault>) -> Self {
         let counters = Counters { answered: 0, forwarded: 0, dropped: 0, refused: 0 };
-        let (scratch, wanted) = (Vec::new(), Vec::new());
-        Self { start, tunnels, faults, mark_key, counters, draws: 0, sent: 0, scratch, wanted }
-    }
-
-    /// The next reservation of ESP sequence numbers that is wanted.
-    pub fn poll_reserve(&mut self) -> Option<Reserve> {
-        self.wanted.pop()
-    }
-
-    /// Numbers have been reserved, or not: then they are asked for again.
-    pub fn handle_reserved(&mut self, key: Fingerprint, mark: Option<u64>) {
-        let pairs = self.tunnels.iter_mut().filter_map(|tunnel| match &mut tunnel.wrap {
-            Wrap::Esp { pair, .. } if pair.outbound_key == key => Some(pair),
-            Wrap::Esp { .. } | Wrap::Gre(_) => None,
-        });
-        pairs.for_each(|pair| match mark {
-            Some(mark) => pair.numbers.grant(mark),
-            None => pair.numbers.retry(),
-        });
+        let (scratch, wanted, told) = (Vec::new(), Vec::new(), VecDeque::new());
+        let standings = tunnels.iter().map(|_| Standing::default()).collect();
+        Self { start, tunnels, standings, faults, mark_key, counters, draws: 0, sent: 0, scratch, wanted, told }
     }
 
     /// The SPIs that packets for this end bear, in order.
     #[must_use]
     pub fn inlets(&self) -> Vec<u32> {
-        let spi = |tunnel: &FarTunnel| match &tunnel.wrap {
-            Wrap::Esp { pair, .. } => Some(pair.inbound.spi()),
-            Wrap::Gre(_) => None,
-        };
-        let spis: BTreeSet<u32> = self.tunnels.iter().filter_map(spi).collect();
+        let pairs = self.tunnels.iter().filter_map(FarTunnel::pair);
+        let spis: BTreeSet<u32> = pairs.map(|pair| pair.inbound.spi()).collect();
         spis.into_iter().collect()
     }
 
@@ -180,12 +183,10 @@ impl Reflector {
     /// Opens an ESP packet.
     fn open<'a>(&mut self, sealed: Sealed<'_>, scratch: &'a mut Vec<u8>) -> Result<(Path, Opened<'a>), Reject> {
         let path = Path::Esp { outer: sealed.outer, spi: esp::peek(sealed.packet)?.spi };
-        let pairs = self.tunnels.iter_mut().filter(|tunnel| tunnel.receives(&path));
-        let mut pairs = pairs.filter_map(|tunnel| match &mut tunnel.wrap {
-            Wrap::Esp { pair, .. } => Some(pair),
-            Wrap::Gre(_) => None,
-        });
-        let pair = pairs.next().ok_or(Reject::EspSpi)?;
+        let index = self.tunnels.iter().position(|tunnel| tunnel.receives(&path)).ok_or(Reject::EspSpi)?;
+        // An association that the kernel has, too, is none of ours.
+        let open = !self.is_barred(index);
+        let pair = self.tunnels[index].pair_mut().filter(|_| open).ok_or(Reject::EspSpi)?;
         Ok((path, pair.inbound.open(sealed.packet, scratch)?))
     }
 
@@ -255,20 +256,24 @@ impl Reflector {
             }
             copies += usize::from(self.draw(fault.duplicate.0));
         }
-        let tunnel = &mut self.tunnels[index];
-        let (bytes, destination) = if destination == tunnel.inner.far() && destination != tunnel.outer.far() {
-            self.sent = self.sent.wrapping_add(1);
-            // No number left to seal with is as good as a packet lost.
-            let Some(bytes) = encapsulate(tunnel, ends.family(), packet, self.sent) else { return };
-            if let Wrap::Esp { pair, .. } = &mut tunnel.wrap {
-                let key = pair.outbound_key;
-                self.wanted.extend(pair.numbers.wants().map(|mark| Reserve { key, mark }));
-            }
-            (bytes, tunnel.outer.far())
+        let FarTunnel { inner, outer, .. } = &self.tunnels[index];
+        let (bytes, destination, tunnel) = if destination == inner.far() && destination != outer.far() {
+            let destination = outer.far();
+            let Some(bytes) = self.encapsulate(index, ends.family(), packet) else { return };
+            (bytes, destination, Some(index))
         } else {
-            (packet.to_vec(), destination)
+            (packet.to_vec(), destination, None)
         };
-        answers.extend(std::iter::repeat_n(Answer { at: now + delay, destination, bytes }, copies));
+        answers.extend(std::iter::repeat_n(Answer { at: now + delay, destination, tunnel, bytes }, copies));
+    }
+
+    /// Puts a packet into a tunnel. Without a number to seal it with it is as good as lost, and people
+    /// are told.
+    fn encapsulate(&mut self, index: usize, inner: Family, packet: &[u8]) -> Option<Vec<u8>> {
+        self.sent = self.sent.wrapping_add(1);
+        let bytes = encapsulate(&mut self.tunnels[index], inner, packet, self.sent);
+        self.take_stock(index);
+        bytes
     }
 
     /// Whether something that happens with this many millionths happens now.
