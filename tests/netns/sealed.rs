@@ -46,7 +46,7 @@ const BACK: &str = "baba5e1f202122232425262728292a2b2c2d2e2f30313233343536373839
                     808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f";
 
 /// A tunnel with ESP, and one with GRE beside it.
-fn site(keys: &str) -> Site {
+pub(crate) fn site(keys: &str) -> Site {
     let site = Site::new();
     for (name, key) in [("out.key", OUT), ("back.key", BACK)] {
         site.write(name, key);
@@ -93,7 +93,7 @@ fn far(site: &Site, more: &str) -> String {
 }
 
 /// The far end of the ESP tunnel, whose own numbers begin here the first time.
-fn reflector(site: &Site, begins: bool) -> Running {
+pub(crate) fn reflector(site: &Site, begins: bool) -> Running {
     let mut command = site.command("reflect", "ams-1.far");
     if begins {
         command.args(["--begin", "ams-1"]);
@@ -103,7 +103,7 @@ fn reflector(site: &Site, begins: bool) -> Running {
     far
 }
 
-fn reason(site: &Site) -> String {
+pub(crate) fn reason(site: &Site) -> String {
     site.sa()["obstacle"].as_str().unwrap_or("none").to_owned()
 }
 
@@ -133,7 +133,7 @@ impl Site {
     }
 
     /// Every answer that was answered is counted.
-    fn await_answers(&self) {
+    pub(crate) fn await_answers(&self) {
         let received = || {
             // A tunnel that is down is bad news, but it is shown.
             let shown = self.adit(&["status", "ams-1", "--json"]).stdout;
@@ -151,7 +151,7 @@ fn pair(change: impl FnOnce(&mut Value)) -> String {
     pair.to_string()
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
