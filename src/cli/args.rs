@@ -83,7 +83,8 @@ pub enum Command {
     ///
     /// For tests, and for an origin that cannot answer itself. The configuration has the same tunnel
     /// tables as the daemon's, written from this side: local_endpoint is this machine's own. Its fault tables
-    /// make it drop, delay, duplicate or corrupt on purpose. Needs CAP_NET_RAW.
+    /// make it drop, delay, duplicate or corrupt on purpose. Needs CAP_NET_RAW; with CAP_NET_ADMIN it also sees
+    /// whether the kernel has an association with an SPI of its own, which it then does not answer on.
     Reflect(Reflect),
     /// Print a completion script for a shell
     Completions {
@@ -237,23 +238,31 @@ pub enum Sa {
         file: PathBuf,
     },
     /// Show SPIs, algorithms, sequence numbers and fingerprints of keys; never a key
+    ///
+    /// With the name of a tunnel: everything about its pair. What keeps a tunnel from being probed is said below the
+    /// table; that is no bad news to this command, whose exit code stays 0.
     Show {
-        /// Show one tunnel only
+        /// Show one tunnel only, in full
         tunnel: Option<String>,
         /// Print JSON, as the local socket gives it
         #[arg(long)]
         json: bool,
     },
-    /// Say that nobody has used the numbers from here on: for a tunnel with keys = "static"
+    /// Say that nobody has used the numbers from here on, or that no keys will be installed once more
     ///
+    /// For a tunnel with keys = "static" it begins the sequence numbers.
     /// A record that is missing cannot say whether it was lost or never written, so a static pair is
     /// used only after somebody has said that it is new. Without --at the numbers begin where the clock
     /// is: 4 a second since 2026. After a loss name a number above the far router's own
     /// counter (`ip -s xfrm state` there), or change keys and SPIs at both ends.
+    ///
+    /// For a tunnel with keys = "installed" it is the word that lets fresh keys be installed after a loss of the
+    /// record: that none will be installed which were installed before. It holds for the installed keys of all
+    /// tunnels, because one record has them all.
     Begin {
         /// The tunnel
         tunnel: String,
-        /// The first number to use
+        /// The first number to use, for keys = "static" only
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         at: Option<u64>,
     },

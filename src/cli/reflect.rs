@@ -16,6 +16,7 @@ use crate::engine::{Material, Pair};
 use crate::io::clock::Clock;
 use crate::io::ledger::Clerk;
 use crate::reflect::run::{Sockets, run as reflect};
+use crate::reflect::silence::remedy;
 use crate::reflect::{FarTunnel, Wrap};
 use crate::wire::Encapsulation;
 
@@ -26,7 +27,7 @@ pub(super) fn run(args: &args::Reflect) -> Outcome {
     keep_secrets();
     let begins = begins(&args.begin, &config.tunnels)?;
     let (tunnels, clerk) = far_tunnels(&config, &begins)?;
-    let sockets = Sockets::open()?.recording(clerk);
+    let sockets = Sockets::open()?.recording(clerk).watching(&tunnels);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
@@ -78,13 +79,7 @@ fn far_tunnels(config: &ReflectConfig, begins: &Begins) -> io::Result<(Vec<FarTu
         return Ok((config.tunnels.iter().filter_map(|tunnel| far(tunnel, None)).collect(), None));
     }
     let name = |index: u32| config.tunnels[index as usize].name.as_str();
-    let remedy = |index, _: &Lost| {
-        let name = name(index);
-        format!(
-            "if its keys have never been used, start once with --begin {name}; else with --begin {name}=N, N above the \
-             prober's `adit sa show`, or with new keys and SPIs at both ends"
-        )
-    };
+    let remedy = |index, lost: &Lost| remedy(name(index), lost);
     let begins = begins.iter().map(|&(index, first)| (index, name(index), first));
     let mut records = Records::open(&config.state_dir, &pairs, Clock::start().wall(), begins.collect(), remedy)?;
     let tunnels = (0..).zip(&config.tunnels).filter_map(|(index, tunnel)| {

@@ -36,7 +36,12 @@ fn install(socket: &Path, tunnel: &str, file: &Path) -> Outcome {
 fn begin(socket: &Path, tunnel: &str, at: Option<u64>) -> Outcome {
     let at = at.map(|at| format!("?at={at}")).unwrap_or_default();
     let answer = block_on(post(socket, &format!("/v1/tunnels/{}/sa/begin{at}", escaped(tunnel))))?;
-    told(&answer, "begun")
+    if answer["keys"] != "installed" {
+        return told(&answer, "begun");
+    }
+    let noted = "noted for all tunnels: no keys will be installed that were installed before";
+    writeln!(io::stdout().lock(), "{tunnel}: {noted}; `adit sa install` takes fresh ones")?;
+    Ok(Exit::Done)
 }
 
 /// Says what is in use now.
@@ -84,8 +89,10 @@ fn show(socket: &Path, tunnel: Option<&str>, json: bool) -> Outcome {
         writeln!(out)?;
         return Ok(Exit::Done);
     }
-    let one = [answer.clone()];
-    let list = answer["associations"].as_array().map_or(&one[..], Vec::as_slice);
+    let Some(list) = answer["associations"].as_array() else {
+        one(&answer).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        return Ok(Exit::Done);
+    };
     if list.is_empty() {
         writeln!(out, "no tunnel is encapsulated in ESP by adit")?;
         return Ok(Exit::Done);
@@ -99,33 +106,75 @@ fn show(socket: &Path, tunnel: Option<&str>, json: bool) -> Outcome {
     Ok(Exit::Done)
 }
 
+/// What fits a terminal of 80 columns, for a name of 9 letters; [`one`] has the rest.
 fn table(list: &[Value]) -> Table {
-    let titles =
-        ["TUNNEL", "KEYS", "ALGORITHM", "SPI OUT", "SPI IN", "ESN", "NEXT", "USED", "RECEIVED", "FINGERPRINTS OUT/IN"];
-    let mut table = Table::new(&titles, &[6, 7, 8]);
+    let mut table = Table::new(&["TUNNEL", "ALGORITHM", "SPI OUT", "SPI IN", "USED", "KEY OUT"], &[4]);
     for view in list {
-        let pair = &view["pair"];
-        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-        let number = |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), thousands);
-        let short = |value: &Value| text(value).chars().take(12).collect::<String>();
-        let used = pair["used_per_mille"].as_u64().map(|used| format!("{}.{} %", used / 10, used % 10));
-        let name = text(&view["tunnel"]);
+        let (pair, name) = (&view["pair"], text(&view["tunnel"]));
         table.row(vec![
-            if view["obstacle"].is_null() { name.into() } else { Cell::styled(&name, style_of("down")) },
-            text(&view["keys"]).into(),
+            if view["obstacle"].is_null() { name.into() } else { Cell::styled(name, style_of("down")) },
             text(&pair["algorithm"]).into(),
             spi(&pair["spi_out"]).into(),
             spi(&pair["spi_in"]).into(),
-            pair["esn"].as_bool().map_or("-", |esn| if esn { "yes" } else { "no" }).to_owned().into(),
-            number(&pair["next_sequence"]).into(),
-            used.unwrap_or_else(|| "-".to_owned()).into(),
-            number(&pair["highest_received"]).into(),
-            format!("{}/{}", short(&pair["fingerprint_out"]), short(&pair["fingerprint_in"])).into(),
+            used(pair).into(),
+            text(&pair["fingerprint_out"]).chars().take(12).collect::<String>().into(),
         ]);
     }
     table
 }
 
+/// Everything about one tunnel's pair.
+fn one(view: &Value) -> Vec<String> {
+    let pair = &view["pair"];
+    let number = |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), thousands);
+    let bits = pair["esn"].as_bool().map(|esn| if esn { 64 } else { 32 });
+    let retiring: Vec<String> = view["retiring"].as_array().into_iter().flatten().map(spi).collect();
+    let mut lines = vec![("tunnel", text(&view["tunnel"])), ("keys", text(&view["keys"]))];
+    if let Some(bits) = bits {
+        lines.extend([
+            ("algorithm", text(&pair["algorithm"])),
+            ("SPI out", spi(&pair["spi_out"])),
+            ("SPI in", spi(&pair["spi_in"])),
+            ("key out", format!("fingerprint {}", text(&pair["fingerprint_out"]))),
+            ("key in", format!("fingerprint {}", text(&pair["fingerprint_in"]))),
+            ("numbers", format!("{bits} bits, next {}, used {}", number(&pair["next_sequence"]), used(pair))),
+            ("received", format!("up to {}, window {}", number(&pair["highest_received"]), pair["replay_window"])),
+        ]);
+    }
+    lines.push(("retiring", if retiring.is_empty() { "-".to_owned() } else { retiring.join(", ") }));
+    lines.push(("obstacle", text(&view["obstacle"])));
+    lines.iter().map(|(name, value)| format!("{name:<13} {value}")).collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or("-").to_owned()
+}
+
+fn used(pair: &Value) -> String {
+    let share = pair["used_per_mille"].as_u64().map(|used| format!("{}.{} %", used / 10, used % 10));
+    share.unwrap_or_else(|| "-".to_owned())
+}
+
 fn spi(value: &Value) -> String {
     value.as_u64().map_or_else(|| "-".to_owned(), |spi| format!("{spi:#x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_widest_pair_fits_a_terminal_of_80_columns() {
+        let pair = json!({"algorithm": "aes256-cbc-hmac-sha256", "spi_out": u32::MAX, "spi_in": u32::MAX, "esn": true,
+            "replay_window": 4096, "next_sequence": u64::MAX, "used_per_mille": 1_000, "highest_received": u64::MAX,
+            "fingerprint_out": "f".repeat(32), "fingerprint_in": "0".repeat(32)});
+        let view = json!({"tunnel": "frankfurt", "keys": "installed", "pair": pair, "retiring": [u32::MAX],
+            "obstacle": null});
+        let lines = [table(std::slice::from_ref(&view)).lines(false), one(&view)].concat();
+        assert!(lines.iter().any(|line| line.contains("18 446 744 073 709 551 615")), "{lines:#?}");
+        for line in lines {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
 }

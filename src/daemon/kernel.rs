@@ -3,24 +3,21 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::engine::Namespace;
 use crate::io::clock::Clock;
-use crate::io::xfrm::{self, Association, Watch};
+use crate::io::xfrm::follow::{Pending, REST, aside, follow};
+use crate::io::xfrm::{self, Association};
 use crate::io::{device, netns};
 
 /// How often devices are inspected, at the most.
 const ROUND: Duration = Duration::from_secs(10);
-/// A pause is so many times as long as the work before it, so that one core is never busy with this.
-const REST: u32 = 19;
 
 /// What the kernel does.
 pub(super) enum News {
@@ -52,67 +49,27 @@ pub(super) fn watch(
     if watches.is_empty() && devices.is_empty() {
         return Ok(None);
     }
-    let (tell, news) = unbounded_channel();
-    let (ready, begun) = mpsc::channel();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let look = move || runtime.block_on(look(watches, devices, tell, ready));
-    thread::Builder::new().name("kernel".to_owned()).spawn(look)?;
-    // If the thread has ended instead, it has said why.
-    let _ = begun.recv();
-    Ok(Some(news))
+    aside(move |tell, pending| look(watches, devices, tell, pending)).map(Some)
 }
 
 async fn look(
     opened: Vec<(Namespace, xfrm::Opened)>,
     devices: Vec<Inspected>,
     tell: UnboundedSender<News>,
-    ready: mpsc::Sender<()>,
+    pending: Pending,
 ) {
     let mut watching = tokio::task::JoinSet::new();
     for (namespace, opened) in opened {
-        match opened.register() {
-            Ok(mut watch) => {
-                list(namespace, &mut watch, &tell);
-                let tell = tell.clone();
-                watching.spawn(async move { follow(namespace, watch, &tell).await });
-            }
-            Err(error) => unseen(&error),
-        }
+        let tell = tell.clone();
+        // Nobody may be listening any more; then this ends shortly.
+        let tell = move |known| drop(tell.send(News::Associations(namespace, known)));
+        watching.spawn(follow(opened, pending.clone(), tell));
     }
-    drop(ready);
+    drop(pending);
     tokio::select! {
         () = tell.closed() => {}
         () = inspect(devices, &tell) => {}
     }
-}
-
-/// Lists a namespace's associations whenever they have changed.
-async fn follow(namespace: Namespace, mut watch: Watch, tell: &UnboundedSender<News>) {
-    let clock = Clock::start();
-    loop {
-        poll_fn(|context| watch.poll_ready(context)).await;
-        match watch.changed() {
-            Ok(false) => {}
-            Ok(true) => {
-                let begin = clock.now();
-                list(namespace, &mut watch, tell);
-                tokio::time::sleep(clock.now().since(begin) * REST).await;
-            }
-            Err(error) => return unseen(&error),
-        }
-    }
-}
-
-fn list(namespace: Namespace, watch: &mut Watch, tell: &UnboundedSender<News>) {
-    match watch.associations() {
-        // Nobody may be listening any more; then this ends shortly.
-        Ok(known) => drop(tell.send(News::Associations(namespace, known))),
-        Err(error) => unseen(&error),
-    }
-}
-
-fn unseen(error: &io::Error) {
-    tracing::warn!(%error, "the kernel's security associations cannot be seen: collisions are not noticed");
 }
 
 /// Asks again and again which devices would drop probes: routes come and go.

@@ -140,7 +140,7 @@ impl Plan {
         let leaving = self.egresses.iter().enumerate().filter(|(_, (of, _))| *of == namespace);
         let exits = leaving.map(|(at, (_, exit))| Ok((at, open_exit(exit)?))).collect::<io::Result<_>>()?;
         let is_esp = |tunnel: &&Tunnel| tunnel.namespace == namespace && tunnel.terms.is_some();
-        let watch = self.tunnels.iter().find(is_esp).and_then(|_| watch());
+        let watch = self.tunnels.iter().find(is_esp).and_then(|_| xfrm::follow::open_or_warn());
         Ok(OpenedIn { receivers, exits, watch })
     }
 
@@ -217,25 +217,6 @@ fn open_exit(exit: &Exit) -> io::Result<Open> {
             Err(error) => Err(error),
         },
     }
-}
-
-/// The kernel's associations, if there are any to be seen.
-fn watch() -> Option<xfrm::Opened> {
-    let error = match xfrm::open() {
-        Ok(watch) => return Some(watch),
-        Err(error) => error,
-    };
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the system's list is open")]
-    match error.kind() {
-        // A kernel without IPsec has nothing to collide with.
-        io::ErrorKind::Unsupported => {}
-        io::ErrorKind::PermissionDenied => tracing::warn!(
-            "without CAP_NET_ADMIN the kernel's security associations cannot be seen: that it has none with an SPI of \
-             ours is not checked"
-        ),
-        _ => tracing::warn!(%error, "the kernel's security associations cannot be watched"),
-    }
-    None
 }
 
 fn open_namespace(name: &Netns) -> io::Result<File> {

@@ -11,6 +11,7 @@
 //! Everything here needs `CAP_NET_ADMIN` in the user namespace that owns the network namespace, and
 //! not only at opening: the kernel looks at each request, and who asks must still have it.
 
+pub mod follow;
 mod list;
 
 use std::collections::BTreeSet;

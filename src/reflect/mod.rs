@@ -9,21 +9,25 @@
 //! requests to its own addresses and forwards everything else that it decapsulates, which is how
 //! an echo reply finds its way back (`spec/probes.md`, the four styles).
 
+mod packets;
 pub mod plan;
 pub mod run;
+pub mod silence;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::engine::esp::Reserve;
 use crate::engine::{Pair, Time, schedule::mix};
-use crate::wire::esp::{self, Fingerprint, Opened, Shape};
+use crate::wire::esp::{self, Opened};
 use crate::wire::icmp::{self, Kind};
 use crate::wire::payload::{self, Key};
-use crate::wire::probe::{self, Arrived, Encapsulation, IpFields, Outermost, Sealed, Unpacked};
-use crate::wire::{Ends, Family, Path, Reject, gre, ip};
+use crate::wire::probe::{self, Arrived, Outermost, Sealed, Unpacked};
+use crate::wire::{Ends, Family, Path, Reject, gre};
+use packets::{answer, encapsulate, forward};
 use plan::Fault;
+use silence::{Standing, Told};
 
 /// One tunnel, from the far router's side: `local` is its own end everywhere.
 pub struct FarTunnel {
@@ -61,6 +65,20 @@ impl FarTunnel {
             (Path::Bare | Path::Gre { .. } | Path::Esp { .. }, _) => false,
         }
     }
+
+    fn pair_mut(&mut self) -> Option<&mut Pair> {
+        match &mut self.wrap {
+            Wrap::Esp { pair, .. } => Some(pair),
+            Wrap::Gre(_) => None,
+        }
+    }
+
+    fn pair(&self) -> Option<&Pair> {
+        match &self.wrap {
+            Wrap::Esp { pair, .. } => Some(pair),
+            Wrap::Gre(_) => None,
+        }
+    }
 }
 
 /// A packet to be sent.
@@ -70,6 +88,8 @@ pub struct Answer {
     pub at: Time,
     /// Where to.
     pub destination: IpAddr,
+    /// The tunnel, by index, that it is to go through.
+    pub tunnel: Option<usize>,
     /// With its IP header.
     pub bytes: Vec<u8>,
 }
@@ -91,6 +111,8 @@ pub struct Counters {
 pub struct Reflector {
     start: Time,
     tunnels: Vec<FarTunnel>,
+    /// What keeps each of them from being answered.
+    standings: Vec<Standing>,
     faults: Vec<Fault>,
     mark_key: Option<Key>,
     counters: Counters,
@@ -101,6 +123,8 @@ pub struct Reflector {
     scratch: Vec<u8>,
     /// ESP sequence numbers that are to be reserved.
     wanted: Vec<Reserve>,
+    /// What people have not been told yet.
+    told: VecDeque<Told>,
 }
 
 impl Reflector {
@@ -108,35 +132,16 @@ impl Reflector {
     #[must_use]
     pub fn new(start: Time, tunnels: Vec<FarTunnel>, mark_key: Option<Key>, faults: Vec<Fault>) -> Self {
         let counters = Counters { answered: 0, forwarded: 0, dropped: 0, refused: 0 };
-        let (scratch, wanted) = (Vec::new(), Vec::new());
-        Self { start, tunnels, faults, mark_key, counters, draws: 0, sent: 0, scratch, wanted }
-    }
-
-    /// The next reservation of ESP sequence numbers that is wanted.
-    pub fn poll_reserve(&mut self) -> Option<Reserve> {
-        self.wanted.pop()
-    }
-
-    /// Numbers have been reserved, or not: then they are asked for again.
-    pub fn handle_reserved(&mut self, key: Fingerprint, mark: Option<u64>) {
-        let pairs = self.tunnels.iter_mut().filter_map(|tunnel| match &mut tunnel.wrap {
-            Wrap::Esp { pair, .. } if pair.outbound_key == key => Some(pair),
-            Wrap::Esp { .. } | Wrap::Gre(_) => None,
-        });
-        pairs.for_each(|pair| match mark {
-            Some(mark) => pair.numbers.grant(mark),
-            None => pair.numbers.retry(),
-        });
+        let (scratch, wanted, told) = (Vec::new(), Vec::new(), VecDeque::new());
+        let standings = tunnels.iter().map(|_| Standing::default()).collect();
+        Self { start, tunnels, standings, faults, mark_key, counters, draws: 0, sent: 0, scratch, wanted, told }
     }
 
     /// The SPIs that packets for this end bear, in order.
     #[must_use]
     pub fn inlets(&self) -> Vec<u32> {
-        let spi = |tunnel: &FarTunnel| match &tunnel.wrap {
-            Wrap::Esp { pair, .. } => Some(pair.inbound.spi()),
-            Wrap::Gre(_) => None,
-        };
-        let spis: BTreeSet<u32> = self.tunnels.iter().filter_map(spi).collect();
+        let pairs = self.tunnels.iter().filter_map(FarTunnel::pair);
+        let spis: BTreeSet<u32> = pairs.map(|pair| pair.inbound.spi()).collect();
         spis.into_iter().collect()
     }
 
@@ -180,12 +185,10 @@ impl Reflector {
     /// Opens an ESP packet.
     fn open<'a>(&mut self, sealed: Sealed<'_>, scratch: &'a mut Vec<u8>) -> Result<(Path, Opened<'a>), Reject> {
         let path = Path::Esp { outer: sealed.outer, spi: esp::peek(sealed.packet)?.spi, udp: sealed.udp };
-        let pairs = self.tunnels.iter_mut().filter(|tunnel| tunnel.receives(&path));
-        let mut pairs = pairs.filter_map(|tunnel| match &mut tunnel.wrap {
-            Wrap::Esp { pair, .. } => Some(pair),
-            Wrap::Gre(_) => None,
-        });
-        let pair = pairs.next().ok_or(Reject::EspSpi)?;
+        let index = self.tunnels.iter().position(|tunnel| tunnel.receives(&path)).ok_or(Reject::EspSpi)?;
+        // An association that the kernel has, too, is none of ours.
+        let open = !self.is_barred(index);
+        let pair = self.tunnels[index].pair_mut().filter(|_| open).ok_or(Reject::EspSpi)?;
         Ok((path, pair.inbound.open(sealed.packet, scratch)?))
     }
 
@@ -255,20 +258,24 @@ impl Reflector {
             }
             copies += usize::from(self.draw(fault.duplicate.0));
         }
-        let tunnel = &mut self.tunnels[index];
-        let (bytes, destination) = if destination == tunnel.inner.far() && destination != tunnel.outer.far() {
-            self.sent = self.sent.wrapping_add(1);
-            // No number left to seal with is as good as a packet lost.
-            let Some(bytes) = encapsulate(tunnel, ends.family(), packet, self.sent) else { return };
-            if let Wrap::Esp { pair, .. } = &mut tunnel.wrap {
-                let key = pair.outbound_key;
-                self.wanted.extend(pair.numbers.wants().map(|mark| Reserve { key, mark }));
-            }
-            (bytes, tunnel.outer.far())
+        let FarTunnel { inner, outer, .. } = &self.tunnels[index];
+        let (bytes, destination, tunnel) = if destination == inner.far() && destination != outer.far() {
+            let destination = outer.far();
+            let Some(bytes) = self.encapsulate(index, ends.family(), packet) else { return };
+            (bytes, destination, Some(index))
         } else {
-            (packet.to_vec(), destination)
+            (packet.to_vec(), destination, None)
         };
-        answers.extend(std::iter::repeat_n(Answer { at: now + delay, destination, bytes }, copies));
+        answers.extend(std::iter::repeat_n(Answer { at: now + delay, destination, tunnel, bytes }, copies));
+    }
+
+    /// Puts a packet into a tunnel. Without a number to seal it with it is as good as lost, and people
+    /// are told.
+    fn encapsulate(&mut self, index: usize, inner: Family, packet: &[u8]) -> Option<Vec<u8>> {
+        self.sent = self.sent.wrapping_add(1);
+        let bytes = encapsulate(&mut self.tunnels[index], inner, packet, self.sent);
+        self.take_stock(index);
+        bytes
     }
 
     /// Whether something that happens with this many millionths happens now.
@@ -282,84 +289,10 @@ impl Reflector {
     }
 }
 
-/// What a router answers to an echo request: the addresses swapped, TTL fresh, payload untouched.
-fn answer(unpacked: &Unpacked<'_>) -> Vec<u8> {
-    let family = unpacked.ends.family();
-    let (header, protocol) = match family {
-        Family::V4 => (ip::V4_HEADER, ip::ICMP),
-        Family::V6 => (ip::V6_HEADER, ip::ICMPV6),
-    };
-    let echo = &unpacked.echo;
-    let mut packet = vec![0; header + icmp::HEADER + echo.payload.len()];
-    let fields = IpFields { ttl: probe::INNER_TTL, dscp: 0, protocol };
-    fields.emit(unpacked.packet.destination, unpacked.packet.source, &mut packet);
-    probe::seal_ip(family, echo.sequence.max(1), &mut packet);
-    let message = &mut packet[header..];
-    message[0] = Kind::Reply.number(family);
-    message[4..6].copy_from_slice(&echo.identifier.to_be_bytes());
-    message[6..8].copy_from_slice(&echo.sequence.to_be_bytes());
-    message[icmp::HEADER..].copy_from_slice(echo.payload);
-    packet
-}
-
-/// What a router makes of a packet that is not for itself: TTL less one (RFC 1812 section 5.3.1),
-/// all else untouched.
-fn forward(inner: &[u8], family: Family) -> Result<Vec<u8>, Reject> {
-    let mut packet = inner.to_vec();
-    let ttl_at = match family {
-        Family::V4 => 8,
-        Family::V6 => 7,
-    };
-    let ttl = packet.get_mut(ttl_at).ok_or(Reject::InnerTruncated)?;
-    // A router would send "time exceeded"; a probe never comes so far.
-    *ttl = ttl.checked_sub(1).filter(|&ttl| ttl > 0).ok_or(Reject::InnerMalformed)?;
-    if family == Family::V4 {
-        let header = usize::from(packet[0] & 0x0F) * 4;
-        packet[10..12].fill(0);
-        let value = crate::wire::checksum::of(&packet[..header]);
-        packet[10..12].copy_from_slice(&value.to_be_bytes());
-    }
-    // What follows the packet inside the tunnel is no part of it.
-    let length = |at: usize| packet.get(at..at + 2).map_or(0, |two| usize::from(u16::from_be_bytes([two[0], two[1]])));
-    let total = match family {
-        Family::V4 => length(2),
-        Family::V6 => ip::V6_HEADER + length(4),
-    };
-    packet.truncate(total);
-    Ok(packet)
-}
-
-fn encapsulate(tunnel: &mut FarTunnel, inner: Family, packet: &[u8], count: u32) -> Option<Vec<u8>> {
-    let (outer, family) = (tunnel.outer, tunnel.outer.family());
-    let encapsulation = match &tunnel.wrap {
-        Wrap::Gre(options) => Encapsulation::Gre(*options),
-        Wrap::Esp { pair, udp } => Encapsulation::Esp(Shape::new(pair.outbound.algorithm(), *udp)),
-    };
-    let mut bytes = vec![0; encapsulation.length(family, packet.len())];
-    let inner_at = encapsulation.inner_at(family);
-    bytes[inner_at..inner_at + packet.len()].copy_from_slice(packet);
-    let fields = IpFields { ttl: 64, dscp: 0, protocol: encapsulation.protocol().unwrap_or_default() };
-    fields.emit(outer.local(), outer.far(), &mut bytes);
-    let behind = &mut bytes[probe::header_len(family)..];
-    match (&mut tunnel.wrap, encapsulation) {
-        (Wrap::Gre(options), _) => {
-            gre::emit(*options, inner, behind);
-            gre::patch(*options, count, behind);
-        }
-        (Wrap::Esp { pair, .. }, Encapsulation::Esp(shape)) => {
-            let sequence = pair.numbers.take()?;
-            pair.outbound.seal(shape, outer, sequence, inner, packet.len(), behind);
-        }
-        (Wrap::Esp { .. }, Encapsulation::Gre(_) | Encapsulation::Device) => return None,
-    }
-    let [.., high, low] = count.to_be_bytes();
-    probe::seal_ip(family, u16::from_be_bytes([high, low]).max(1), &mut bytes);
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::probe::Encapsulation;
     use crate::wire::{Direction, Onion, Stamp, Style, Template, payload::Fields, payload::Secret};
 
     fn onion() -> Onion {

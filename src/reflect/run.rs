@@ -1,23 +1,24 @@
 //! The reflector's shell: raw sockets, a clock, and answers that wait for their time.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::plan::Fault;
-use super::{Answer, FarTunnel, Reflector};
+use super::silence::{News, Told};
+use super::{Answer, FarTunnel, Reflector, Wrap};
 use crate::engine::Time;
 use crate::engine::esp::Reserve;
-use crate::engine::ledger::NotReserved;
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Report};
 use crate::io::raw::{self, Inbox, Leaving, Opened, Receiver, Sender};
+use crate::io::xfrm::{self, Association, follow};
 use crate::wire::Family;
 use crate::wire::filter::{Pass, Protocol};
 use crate::wire::payload::Key;
@@ -30,6 +31,8 @@ pub struct Sockets {
     v6: Sender,
     /// Whoever keeps the record of ESP sequence numbers.
     clerk: Option<Clerk>,
+    /// The kernel's own associations.
+    watch: Option<xfrm::Opened>,
 }
 
 impl Sockets {
@@ -47,6 +50,7 @@ impl Sockets {
             v4: sender(Family::V4)?,
             v6: sender(Family::V6)?,
             clerk: None,
+            watch: None,
         })
     }
 
@@ -54,6 +58,15 @@ impl Sockets {
     #[must_use]
     pub fn recording(mut self, clerk: Option<Clerk>) -> Self {
         self.clerk = clerk;
+        self
+    }
+
+    /// Watches the kernel's own associations in the namespace of the calling thread, if a tunnel is ESP and
+    /// they can be seen.
+    #[must_use]
+    pub fn watching(mut self, tunnels: &[FarTunnel]) -> Self {
+        let is_esp = |tunnel: &FarTunnel| matches!(tunnel.wrap, Wrap::Esp { .. });
+        self.watch = tunnels.iter().any(is_esp).then(follow::open_or_warn).flatten();
         self
     }
 }
@@ -64,7 +77,32 @@ struct Waiting {
     at: Time,
     order: u64,
     destination: IpAddr,
+    tunnel: Option<usize>,
     bytes: Vec<u8>,
+}
+
+/// Answers that wait for their time.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    order: u64,
+}
+
+impl Queue {
+    fn add(&mut self, Answer { at, destination, tunnel, bytes }: Answer) {
+        self.order += 1;
+        self.waiting.push(Reverse(Waiting { at, order: self.order, destination, tunnel, bytes }));
+    }
+
+    /// How long until the next is due.
+    fn pause(&self, now: Time) -> Duration {
+        self.waiting.peek().map_or(Duration::from_secs(3600), |Reverse(Waiting { at, .. })| at.since(now))
+    }
+
+    fn take(&mut self, now: Time) -> Option<Waiting> {
+        self.waiting.peek().filter(|Reverse(next)| next.at <= now)?;
+        self.waiting.pop().map(|Reverse(due)| due)
+    }
 }
 
 /// Reflects until `faults` is closed. What comes over it replaces the fault plan.
@@ -78,28 +116,28 @@ pub async fn run(
     plan: Vec<Fault>,
     mut faults: mpsc::Receiver<Vec<Fault>>,
 ) -> io::Result<()> {
-    let mut clerk = sockets.clerk;
+    let Sockets { receivers, v4, v6, mut clerk, watch, .. } = sockets;
     let clock = Clock::start();
     let mut reflector = Reflector::new(clock.now(), tunnels, mark_key, plan);
-    let receivers = sockets.receivers.into_iter().map(|opened| opened.register(clock.now()));
-    let mut receivers: Vec<Receiver> = receivers.collect::<io::Result<_>>()?;
-    let inlets = reflector.inlets();
-    for receiver in receivers.iter().filter(|receiver| receiver.ear(0).protocol.is_esp()) {
-        receiver.listen(&inlets)?;
-    }
-    let (mut inbox, mut answers) = (Inbox::default(), Vec::new());
-    let (mut waiting, mut order) = (BinaryHeap::new(), 0);
+    let mut receivers = register(receivers, &reflector, clock.now())?;
+    let mut kernel = watch.map(follow::spawn).transpose()?;
+    // Those of now are known before anything is answered.
+    kernel.iter_mut().filter_map(|kernel| kernel.try_recv().ok()).for_each(|known| {
+        reflector.handle_kernel_associations(&known);
+    });
+    let (mut inbox, mut answers, mut queue) = (Inbox::default(), Vec::new(), Queue::default());
     loop {
-        let earliest = waiting.peek().map(|Reverse(Waiting { at, .. })| *at);
-        let pause = earliest.map_or(Duration::from_secs(3600), |at| at.since(clock.now()));
+        std::iter::from_fn(|| reflector.poll_told()).for_each(|told| tell(&told));
         tokio::select! {
+            biased;
             plan = faults.recv() => match plan {
                 Some(plan) => reflector.set_faults(clock.now(), plan),
                 None => return Ok(()),
             },
+            Some(known) = news(&mut kernel) => reflector.handle_kernel_associations(&known),
             Some(report) = report(&mut clerk) => reserved(&mut reflector, report),
             () = readable(&receivers) => {}
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(queue.pause(clock.now())) => {}
         }
         for receiver in &mut receivers {
             receiver.drain(&clock, 0, &mut inbox)?;
@@ -112,20 +150,36 @@ pub async fn run(
         while let Some(Reserve { key, mark }) = reflector.poll_reserve() {
             clerk.iter().for_each(|clerk| clerk.reserve(key, mark));
         }
-        for Answer { at, destination, bytes } in answers.drain(..) {
-            order += 1;
-            waiting.push(Reverse(Waiting { at, order, destination, bytes }));
+        answers.drain(..).for_each(|answer| queue.add(answer));
+        while let Some(due) = queue.take(now) {
+            if !due.tunnel.is_some_and(|tunnel| reflector.is_barred(tunnel)) {
+                send(if due.destination.is_ipv4() { &v4 } else { &v6 }, &due);
+            }
         }
-        while waiting.peek().is_some_and(|Reverse(next): &Reverse<Waiting>| next.at <= now) {
-            let Some(Reverse(due)) = waiting.pop() else { break };
-            let sender = match due.destination {
-                IpAddr::V4(_) => &sockets.v4,
-                IpAddr::V6(_) => &sockets.v6,
-            };
-            sender.send(&[(due.destination, &due.bytes)], |_, error| {
-                tracing::debug!(%error, destination = %due.destination, "an answer could not be sent");
-            });
-        }
+    }
+}
+
+/// Hands the receivers to the runtime, those of ESP with the SPIs that they are to let through.
+fn register(opened: Vec<Opened>, reflector: &Reflector, now: Time) -> io::Result<Vec<Receiver>> {
+    let receivers = opened.into_iter().map(|opened| opened.register(now)).collect::<io::Result<Vec<_>>>()?;
+    let inlets = reflector.inlets();
+    for receiver in receivers.iter().filter(|receiver| receiver.ear(0).protocol.is_esp()) {
+        receiver.listen(&inlets)?;
+    }
+    Ok(receivers)
+}
+
+fn send(sender: &Sender, Waiting { destination, bytes, .. }: &Waiting) {
+    sender.send(&[(*destination, bytes)], |_, error| {
+        tracing::debug!(%error, %destination, "an answer could not be sent");
+    });
+}
+
+fn tell(Told { tunnel, news }: &Told) {
+    match news {
+        News::Silent(_) => tracing::error!(tunnel, "{news}"),
+        News::Scarce | News::Unreserved { .. } => tracing::warn!(tunnel, "{news}"),
+        News::Answerable | News::Reserved => tracing::info!(tunnel, "{news}"),
     }
 }
 
@@ -137,15 +191,18 @@ async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
     }
 }
 
+/// The next list of the kernel's associations; none ever, where nobody looks.
+async fn news(kernel: &mut Option<UnboundedReceiver<BTreeSet<Association>>>) -> Option<BTreeSet<Association>> {
+    match kernel {
+        Some(kernel) => kernel.recv().await,
+        None => None,
+    }
+}
+
 fn reserved(reflector: &mut Reflector, report: Report) {
     match report {
-        Report::Reserved { fingerprint, mark } => reflector.handle_reserved(fingerprint, Some(mark)),
-        Report::Failed { fingerprint, reason } => {
-            tracing::error!(%fingerprint, "{reason}");
-            // Where the record is lost, what is reserved is used up, and then its tunnel is silent.
-            let again = matches!(reason, NotReserved::Unwritten(_));
-            again.then(|| reflector.handle_reserved(fingerprint, None));
-        }
+        Report::Reserved { fingerprint, mark } => reflector.handle_reserved(fingerprint, mark),
+        Report::Failed { fingerprint, reason } => reflector.handle_unreserved(fingerprint, &reason),
     }
 }
 

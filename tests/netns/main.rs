@@ -15,6 +15,7 @@
 //! | [`site`] | a place for the built program |
 //! | [`commands`] | the built program, end to end |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
+//! | [`silent`] | the built program where it must not or cannot seal, and what it says then |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
 //! order, never at which instant; so they wait for a condition, and their patience is long.
@@ -35,6 +36,7 @@ mod kit;
 mod loss;
 mod paths;
 mod sealed;
+mod silent;
 mod site;
 mod styles;
 
@@ -58,6 +60,8 @@ enum Needs {
     Namespaces,
     /// The program nft, to make a kernel lose packets.
     Nft,
+    /// Security associations of the kernel's, and the program ip to make them.
+    Xfrm,
     /// A second user: user namespaces as an ordinary user makes them have one only.
     TwoUsers,
 }
@@ -69,6 +73,10 @@ pub(crate) fn case(name: impl Into<String>, run: impl FnOnce() + Send + 'static)
 impl Case {
     fn with_nft(self) -> Self {
         Self { needs: Needs::Nft, ..self }
+    }
+
+    fn with_xfrm(self) -> Self {
+        Self { needs: Needs::Xfrm, ..self }
     }
 
     fn with_two_users(self) -> Self {
@@ -99,6 +107,7 @@ impl Case {
 struct World {
     namespaces: Result<(), String>,
     nft: Result<(), String>,
+    xfrm: Result<(), String>,
     two_users: bool,
     /// A trial that cannot run is a failure.
     strict: bool,
@@ -114,6 +123,7 @@ impl World {
         Self {
             namespaces: entered.map_err(|error| format!("cannot make a network namespace: {error}")),
             nft: by_hand::nft_works(),
+            xfrm: silent::xfrm_works(),
             two_users: was_root,
             strict: std::env::var_os("ADIT_REQUIRE_NETNS").is_some(),
             listing,
@@ -125,6 +135,7 @@ impl World {
         lacking.or_else(|| match needs {
             Needs::Namespaces => None,
             Needs::Nft => self.nft.clone().err(),
+            Needs::Xfrm => self.xfrm.clone().err(),
             Needs::TwoUsers => (!self.two_users).then(|| "needs a second user: run as root".to_owned()),
         })
     }
@@ -145,6 +156,7 @@ fn main() -> ExitCode {
         devices::cases(),
         commands::cases(),
         sealed::cases(),
+        silent::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();
     libtest_mimic::run(&args, trials).exit_code()

@@ -27,6 +27,11 @@ pub(crate) fn cases() -> Vec<Case> {
             installed_keys_start_a_tunnel_and_are_taken_once,
         ),
         case(
+            "sealed::fresh_keys_are_taken_after_a_loss_once_somebody_vouches",
+            fresh_keys_are_taken_after_a_loss_once_somebody_vouches,
+        ),
+        case("sealed::what_is_in_the_way_is_shown_and_is_no_failure", what_is_in_the_way_is_shown_and_is_no_failure),
+        case(
             "sealed::what_cannot_be_installed_is_told_without_its_keys",
             what_cannot_be_installed_is_told_without_its_keys,
         ),
@@ -43,7 +48,7 @@ const BACK: &str = "baba5e1f202122232425262728292a2b2c2d2e2f30313233343536373839
                     808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f";
 
 /// A tunnel with ESP, and one with GRE beside it.
-fn site(keys: &str) -> Site {
+pub(crate) fn site(keys: &str) -> Site {
     let site = Site::new();
     for (name, key) in [("out.key", OUT), ("back.key", BACK)] {
         site.write(name, key);
@@ -90,7 +95,7 @@ fn far(site: &Site, more: &str) -> String {
 }
 
 /// The far end of the ESP tunnel, whose own numbers begin here the first time.
-fn reflector(site: &Site, begins: bool) -> Running {
+pub(crate) fn reflector(site: &Site, begins: bool) -> Running {
     let mut command = site.command("reflect", "ams-1.far");
     if begins {
         command.args(["--begin", "ams-1"]);
@@ -100,7 +105,7 @@ fn reflector(site: &Site, begins: bool) -> Running {
     far
 }
 
-fn reason(site: &Site) -> String {
+pub(crate) fn reason(site: &Site) -> String {
     site.sa()["obstacle"].as_str().unwrap_or("none").to_owned()
 }
 
@@ -130,7 +135,7 @@ impl Site {
     }
 
     /// Every answer that was answered is counted.
-    fn await_answers(&self) {
+    pub(crate) fn await_answers(&self) {
         let received = || {
             // A tunnel that is down is bad news, but it is shown.
             let shown = self.adit(&["status", "ams-1", "--json"]).stdout;
@@ -148,7 +153,7 @@ fn pair(change: impl FnOnce(&mut Value)) -> String {
     pair.to_string()
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
@@ -289,13 +294,74 @@ fn installed_keys_start_a_tunnel_and_are_taken_once() {
     for spi in ["0x1001", "0x1009"] {
         let again = site.install(&pair(|pair| pair["spi_out"] = spi.into()));
         assert_eq!(again.status.code(), Some(1), "{}", said(&again));
-        assert!(said(&again).contains("RFC 4106"), "{}", said(&again));
+        assert!(said(&again).contains("RFC 4106") && said(&again).contains("cut short"), "{}", said(&again));
     }
     assert_eq!((site.state("ams-1").as_str(), site.entered().len()), ("unknown", 0));
 
     let record = fs::read_to_string(site.path("state").join("sequence-numbers")).unwrap();
     for text in [record, site.read("adit.conf.log"), site.say(&["sa", "show"]), site.say(&["events", "--json"])] {
         assert!(!text.contains("4f4f4f4f") && !text.contains("baba5e1f"), "a key: {text}");
+    }
+}
+
+/// The far end's key files, and the pair that fits them: keys that differ from turn to turn.
+fn fresh(site: &Site, turn: u8) -> String {
+    let [out, back] = [0x10, 0x80].map(|whose| format!("{:02x}", whose + turn).repeat(64));
+    site.write("out.key", &out);
+    site.write("back.key", &back);
+    pair(|pair| (pair["key_out"], pair["key_in"]) = (out.into(), back.into()))
+}
+
+fn fresh_keys_are_taken_after_a_loss_once_somebody_vouches() {
+    let site = site("installed");
+    let record = site.path("state").join("sequence-numbers");
+    let mut daemon = site.daemon();
+    assert!(site.install(&fresh(&site, 0)).status.success());
+    let far = reflector(&site, true);
+    site.await_state("ams-1", "healthy");
+    far.send(Signal::SIGTERM);
+    far.end();
+    type Loss<'a> = &'a dyn Fn(&str);
+    let losses: [(u8, Loss<'_>); 2] = [
+        (1, &|_| fs::remove_file(&record).unwrap()),
+        (2, &|whole| fs::write(&record, whole.replacen("generation=", "generation=9", 1)).unwrap()),
+    ];
+    for (turn, lose) in losses {
+        daemon.send(Signal::SIGTERM);
+        daemon.end();
+        lose(&fs::read_to_string(&record).unwrap());
+        daemon = site.daemon();
+        let pair = fresh(&site, turn);
+        let refused = site.install(&pair);
+        let why = said(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{why}");
+        assert!(why.contains("sequence-state-lost: ") && why.contains("`adit sa begin ams-1`"), "{why}");
+        assert!(reason(&site).starts_with("no-keys: "), "nothing has changed: {}", reason(&site));
+
+        let noted = site.say(&["sa", "begin", "ams-1"]);
+        assert!(noted.starts_with("ams-1: noted for all tunnels: ") && noted.lines().count() == 1, "{noted}");
+        let installed = site.install(&pair);
+        assert!(installed.status.success(), "{}", said(&installed));
+        let far = reflector(&site, true);
+        site.await_state("ams-1", "healthy");
+        far.send(Signal::SIGTERM);
+        far.end();
+    }
+}
+
+fn what_is_in_the_way_is_shown_and_is_no_failure() {
+    for (keys, name) in [("installed", "no-keys"), ("static", "sequence-state-lost")] {
+        let site = site(keys);
+        let _daemon = site.daemon();
+        let why = reason(&site);
+        assert!(why.starts_with(&format!("{name}: ")), "{why}");
+        let shown = site.say(&["sa", "show"]);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 3, "a head, a row and the reason: {shown}");
+        assert!(lines[0].starts_with("TUNNEL ") && lines[1].starts_with("ams-1 "), "{shown}");
+        assert_eq!(lines[2], format!("ams-1: {why}"));
+        let one = site.say(&["sa", "show", "ams-1"]);
+        assert!(one.contains(keys) && one.trim_end().ends_with(&format!("obstacle      {why}")), "{one}");
     }
 }
 
@@ -324,11 +390,13 @@ fn what_cannot_be_installed_is_told_without_its_keys() {
     let open = site.adit(&["sa", "install", "ams-1", site.path("pair.json").to_str().unwrap()]);
     assert_eq!(open.status.code(), Some(78));
     assert!(said(&open).contains("chmod 0600"), "{}", said(&open));
-    for (arguments, words) in
-        [(["sa", "begin", "ams-1"], "installed"), (["sa", "begin", "fra-1"], "not encapsulated in ESP")]
-    {
-        let refused = site.adit(&arguments);
-        assert!(refused.status.success() || said(&refused).contains(words), "{}", said(&refused));
+    for (arguments, words) in [
+        (&["sa", "begin", "ams-1", "--at", "7"][..], "leave --at away"),
+        (&["sa", "begin", "fra-1"], "not encapsulated in ESP"),
+    ] {
+        let refused = site.adit(arguments);
+        assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+        assert!(said(&refused).contains(words), "{}", said(&refused));
     }
     assert_eq!(site.http("GET", "/v1/tunnels/fra-1/sa").0, 409);
     assert_eq!(site.http("GET", "/v1/tunnels/ams-2/sa").0, 404);

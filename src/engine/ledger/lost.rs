@@ -129,8 +129,9 @@ impl fmt::Display for BeginError {
         match self {
             Self::UsedBefore { tunnel, written } => write!(
                 f,
-                "these keys were begun before, for tunnel {tunnel} at {written}; keys that are installed are begun \
-                 once, for no nonce may be used twice with a key (RFC 4106 section 2): install fresh ones"
+                "these keys were begun before, for tunnel {tunnel} at {written}, if only by an install that was cut \
+                 short; keys that are installed are begun once, for no nonce may be used twice with a key (RFC 4106 \
+                 section 2): install fresh ones"
             ),
             Self::Lost(lost) => write!(f, "{}: {lost}", Lost::NAME),
             Self::Unwritten(reason) => write!(f, "the record of sequence numbers can not be written: {reason}"),

@@ -43,6 +43,9 @@ fn not_esp(name: &str) -> Problem {
 }
 
 /// `POST /v1/tunnels/{name}/sa`
+///
+/// The body is not wiped: it is a slice of the connection's own read buffer, which hyper shares and keeps.
+/// Collected into a buffer that is wiped, it would be there once more.
 pub(super) async fn install(
     Shared(desk): Shared<Desk>,
     Extension(peer): Extension<Peer>,
