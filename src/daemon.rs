@@ -13,10 +13,11 @@ mod kernel;
 mod outlet;
 pub mod plan;
 pub mod records;
+mod tell;
 
 use std::fs::{File, OpenOptions};
 use std::future::poll_fn;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::net::IpAddr;
 use std::task::Poll;
 use std::time::Duration;
@@ -26,7 +27,6 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::esp::Reserve;
-use crate::engine::event::{Event, Kind as EventKind, Ring};
 use crate::engine::ledger::{Kind, Lost, NotReserved};
 use crate::engine::numbers::Numbers;
 use crate::engine::{Egress, Engine, Material, Namespace, Pair, Setup, Transmit, Unsent, WallTime};
@@ -308,9 +308,9 @@ impl Daemon {
         if missed > 0 {
             tracing::warn!(missed, "more happened at once than the ring of events holds");
         }
-        self.engine.events().after(self.told).for_each(log);
+        self.engine.events().after(self.told).for_each(tell::log);
         if let Some(mut record) = self.record.take() {
-            match write(self.engine.events(), self.told, &mut record) {
+            match tell::write(self.engine.events(), self.told, &mut record) {
                 Ok(()) => self.record = Some(record),
                 // A full disk, say. Probing is worth more than its recording.
                 Err(error) => tracing::error!(%error, "the recording has failed and ends here"),
@@ -319,19 +319,6 @@ impl Daemon {
         self.told = last;
         self.last_event.send_replace(last);
     }
-}
-
-/// Appends the events after `since` to a recording, saying so if some are no longer there.
-fn write(events: &Ring, since: u64, record: &mut BufWriter<File>) -> io::Result<()> {
-    let missed = events.missed(since);
-    if missed > 0 {
-        writeln!(record, r#"{{"kind":"gap","missed":{missed}}}"#)?;
-    }
-    for event in events.after(since) {
-        serde_json::to_writer(&mut *record, event)?;
-        record.write_all(b"\n")?;
-    }
-    record.flush()
 }
 
 /// The pairs to start with.
@@ -411,29 +398,4 @@ async fn readable(receivers: &[(Namespace, Receiver)]) {
         if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-}
-
-fn log(event: &Event) {
-    match &event.kind {
-        EventKind::Transition { tunnel, from, to, reason, penalty, .. } => {
-            tracing::info!(tunnel, %from, %to, penalty, "{reason}");
-        }
-        EventKind::Route { prefix, from, to } => tracing::info!(prefix, ?from, ?to, "route moved"),
-        EventKind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
-        EventKind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
-        EventKind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
-        EventKind::Obstacle { tunnel, reason: Some(reason) } => tracing::warn!(tunnel, "cannot be probed: {reason}"),
-        EventKind::Obstacle { tunnel, reason: None } => tracing::info!(tunnel, "can be probed again"),
-        EventKind::Association { tunnel, spi_out, spi_in } => {
-            tracing::info!(
-                tunnel,
-                spi_out = format!("{spi_out:#x}"),
-                spi_in = format!("{spi_in:#x}"),
-                "new associations"
-            );
-        }
-        EventKind::Start { tunnels, version } => tracing::info!(tunnels, version, "started"),
-        EventKind::Stop {} => tracing::info!("stopped"),
-        EventKind::Sample { .. } => {}
-    }
 }

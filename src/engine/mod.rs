@@ -29,6 +29,7 @@ mod obstacle;
 mod outbox;
 pub mod penalty;
 mod prober;
+mod receive;
 pub mod routes;
 pub mod rtt;
 pub mod schedule;
@@ -51,8 +52,8 @@ pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
 pub use time::{Time, WallTime};
 
 use crate::wire::esp::Fingerprint;
-use crate::wire::probe::{Arrived, Encapsulation, Outermost};
-use crate::wire::{self, Path, Reject, payload::Secret};
+use crate::wire::probe::Encapsulation;
+use crate::wire::{self, Reject, payload::Secret};
 pub use associations::{Material, Pair, Start};
 use event::{Kind, Ring};
 pub use obstacle::Obstacle;
@@ -249,75 +250,6 @@ impl Engine {
     fn deaf(&mut self, now: Time, ear: Ear, name: &'static str, reason: &str) {
         self.deaf.insert(ear, now);
         self.fault(now, None, name, reason);
-    }
-
-    /// Takes a datagram that arrived at `at`, no later than `now`, by the network interface of this
-    /// index (0 if that is not known).
-    pub fn handle_datagram(
-        &mut self,
-        now: Time,
-        at: Time,
-        namespace: Namespace,
-        interface: Interface,
-        arrived: Arrived<'_>,
-    ) {
-        let at = at.min(now);
-        let result = match wire::probe::outermost(arrived) {
-            Ok(Outermost::Sealed(sealed)) => {
-                let mut scratch = std::mem::take(&mut self.scratch);
-                let result = self.open(now, namespace, sealed, &mut scratch);
-                self.scratch = scratch;
-                result
-            }
-            Ok(Outermost::Plain(unpacked)) => {
-                let claimed = wire::payload::claimed_tunnel(unpacked.echo.payload);
-                let reply = wire::probe::prove(unpacked, &self.secret);
-                let checked = reply.and_then(|reply| {
-                    self.check_way(&reply, namespace, interface)?;
-                    Ok(reply.fields)
-                });
-                checked.map_err(|reject| (reject, claimed))
-            }
-            Err(reject) => Err((reject, None)),
-        };
-        match result {
-            Ok(fields) => self.answered(at, fields),
-            Err((Reject::IcmpType, _)) if self.hinted(at, arrived) => {}
-            Err((reject, claimed)) => self.rejected(at, reject, claimed),
-        }
-    }
-
-    fn check_way(&self, reply: &wire::Reply<'_>, namespace: Namespace, interface: Interface) -> Result<(), Reject> {
-        let prober = self.probers.get(reply.fields.tunnel as usize).ok_or(Reject::UnknownTunnel)?;
-        if prober.settings.namespace != namespace {
-            return Err(Reject::WrongNamespace);
-        }
-        prober.check_way(reply, interface, |path| match *path {
-            Path::Bare => interface != 0 && self.devices.contains(&(namespace, interface)),
-            Path::Gre { outer, key } => self.ways.contains(&(namespace, outer, key)),
-            // Only an association of ours can have opened it.
-            Path::Esp { .. } => true,
-        })
-    }
-
-    /// Keeps an ICMP error about a probe for people to read. It moves nothing else: anybody can send
-    /// one.
-    fn hinted(&mut self, at: Time, arrived: Arrived<'_>) -> bool {
-        let Some(quote) = wire::quote::parse(arrived, &self.secret) else { return false };
-        let wall = self.wall(at);
-        let Some(prober) = self.probers.get_mut(quote.fields.tunnel as usize) else { return false };
-        prober.last_hint = Some((wall, quote));
-        self.hints += 1;
-        true
-    }
-
-    fn rejected(&mut self, at: Time, reject: Reject, claimed: Option<u32>) {
-        self.rejects[reject.index()] += 1;
-        let wall = self.wall(at);
-        if let Some(prober) = claimed.and_then(|tunnel| self.probers.get_mut(tunnel as usize)) {
-            prober.counters.forged += u64::from(matches!(reject, Reject::Tag | Reject::EspIcv));
-            prober.last_reject = Some((wall, reject));
-        }
     }
 
     /// Settles what has passed its deadline and queues what is due. Everything that has arrived by

@@ -62,7 +62,7 @@ pub enum Pass {
 }
 
 /// The program for a socket of this family and protocol. What ESP packets hold cannot be seen from
-/// outside, so nothing of theirs passes until it is known which are ours: [`inlets`].
+/// outside, so nothing of theirs passes until it is known which are ours: [`inlets()`].
 #[must_use]
 pub fn program(family: Family, protocol: Protocol, pass: Pass) -> Vec<Instruction> {
     let mut asm = Assembler::default();

@@ -8,7 +8,7 @@ use super::{Instruction, JA, JEQ, JGE, JGT, LD_IND, LDH_IND, LDX_IMM, LDX_MSH, P
 use crate::wire::{Family, esp};
 
 /// How many ranges of SPIs a program tells apart at most. A range takes two instructions at most, the
-/// halving and the ends four for each [`FEW`] or less, and the kernel takes 4 096 in all (`BPF_MAXINSNS`).
+/// halving and the ends four for each `FEW` or less, and the kernel takes 4 096 in all (`BPF_MAXINSNS`).
 pub const RANGES: usize = 1_750;
 
 /// Ranges that are looked at one after another: with more the program is hardly shorter, with fewer

@@ -1,0 +1,81 @@
+//! From a datagram to an answer that counts, or to a reason why it does not.
+
+use super::{Engine, Interface, Namespace, Time};
+use crate::wire::probe::{Arrived, Outermost, Path};
+use crate::wire::{self, Reject};
+
+impl Engine {
+    /// Takes a datagram that arrived at `at`, no later than `now`, by the network interface of this
+    /// index (0 if that is not known).
+    pub fn handle_datagram(
+        &mut self,
+        now: Time,
+        at: Time,
+        namespace: Namespace,
+        interface: Interface,
+        arrived: Arrived<'_>,
+    ) {
+        let at = at.min(now);
+        let result = match wire::probe::outermost(arrived) {
+            Ok(Outermost::Sealed(sealed)) => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                let result = self.open(now, namespace, sealed, &mut scratch);
+                self.scratch = scratch;
+                result
+            }
+            Ok(Outermost::Plain(unpacked)) => {
+                let claimed = wire::payload::claimed_tunnel(unpacked.echo.payload);
+                let reply = wire::probe::prove(unpacked, &self.secret);
+                let checked = reply.and_then(|reply| {
+                    self.check_way(&reply, namespace, interface)?;
+                    Ok(reply.fields)
+                });
+                checked.map_err(|reject| (reject, claimed))
+            }
+            Err(reject) => Err((reject, None)),
+        };
+        match result {
+            Ok(fields) => self.answered(at, fields),
+            Err((Reject::IcmpType, _)) if self.hinted(at, arrived) => {}
+            Err((reject, claimed)) => self.rejected(at, reject, claimed),
+        }
+    }
+
+    pub(super) fn check_way(
+        &self,
+        reply: &wire::Reply<'_>,
+        namespace: Namespace,
+        interface: Interface,
+    ) -> Result<(), Reject> {
+        let prober = self.probers.get(reply.fields.tunnel as usize).ok_or(Reject::UnknownTunnel)?;
+        if prober.settings.namespace != namespace {
+            return Err(Reject::WrongNamespace);
+        }
+        prober.check_way(reply, interface, |path| match *path {
+            Path::Bare => interface != 0 && self.devices.contains(&(namespace, interface)),
+            Path::Gre { outer, key } => self.ways.contains(&(namespace, outer, key)),
+            // Only an association of ours can have opened it.
+            Path::Esp { .. } => true,
+        })
+    }
+
+    /// Keeps an ICMP error about a probe for people to read. It moves nothing else: anybody can send
+    /// one.
+    fn hinted(&mut self, at: Time, arrived: Arrived<'_>) -> bool {
+        let Some(quote) = wire::quote::parse(arrived, &self.secret) else { return false };
+        let wall = self.wall(at);
+        let Some(prober) = self.probers.get_mut(quote.fields.tunnel as usize) else { return false };
+        prober.last_hint = Some((wall, quote));
+        self.hints += 1;
+        true
+    }
+
+    fn rejected(&mut self, at: Time, reject: Reject, claimed: Option<u32>) {
+        self.rejects[reject.index()] += 1;
+        let wall = self.wall(at);
+        if let Some(prober) = claimed.and_then(|tunnel| self.probers.get_mut(tunnel as usize)) {
+            prober.counters.forged += u64::from(matches!(reject, Reject::Tag | Reject::EspIcv));
+            prober.last_reject = Some((wall, reject));
+        }
+    }
+}
