@@ -156,7 +156,7 @@ fn numbers_that_cannot_be_reserved_are_a_warning_and_then_an_error_and_go_on_by_
     bench.reserve_fails(&full());
     let told = bench.told();
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("t0: cannot be answered: sequence-state: "), "{told:?}");
+    assert!(told[0].starts_with("t0: cannot be answered: sequence-state-unwritten: "), "{told:?}");
     assert!(told[0].contains("no space left on the device") && told[0].contains("state_dir"), "{told:?}");
 
     assert!(bench.answers_to(1).is_empty());

@@ -24,7 +24,7 @@ pub struct Told {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
     /// It cannot be answered any more.
-    Silent(Silence),
+    Silent(Obstacle),
     /// It can be answered again.
     Answerable,
     /// Nine tenths of its sequence numbers are used.
@@ -40,19 +40,10 @@ pub enum News {
     Reserved,
 }
 
-/// Why a tunnel cannot be answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Silence {
-    /// What would keep a prober from probing.
-    Obstacle(Obstacle),
-    /// No sequence number is left that is reserved, and no more can be: why.
-    Unreserved(String),
-}
-
 impl fmt::Display for News {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Silent(silence) => write!(f, "cannot be answered: {silence}"),
+            Self::Silent(obstacle) => write!(f, "cannot be answered: {obstacle}"),
             Self::Answerable => f.write_str("can be answered again"),
             Self::Scarce => f.write_str(
                 "nine tenths of the association's sequence numbers are used: give it new keys and SPIs at both ends, \
@@ -65,18 +56,6 @@ impl fmt::Display for News {
                 )
             }
             Self::Reserved => f.write_str("sequence numbers are reserved again"),
-        }
-    }
-}
-
-impl fmt::Display for Silence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Obstacle(obstacle) => obstacle.fmt(f),
-            Self::Unreserved(why) => write!(
-                f,
-                "sequence-state: {why}; see to it that state_dir can be written, and answers go on by themselves"
-            ),
         }
     }
 }
@@ -110,21 +89,24 @@ pub(super) struct Standing {
     /// Why no more sequence numbers could be reserved the last time.
     unreserved: Option<String>,
     /// What people know.
-    told: Option<Silence>,
+    told: Option<Obstacle>,
 }
 
 impl Standing {
-    fn silence(&self, numbers: &Numbers) -> Option<Silence> {
+    fn obstacle(&self, numbers: &Numbers) -> Option<Obstacle> {
         if let Some(spi) = self.conflict {
-            return Some(Silence::Obstacle(Obstacle::Conflict(spi)));
+            return Some(Obstacle::Conflict(spi));
         }
         if let Some(why) = &self.lost {
-            return Some(Silence::Obstacle(Obstacle::StateLost(why.clone())));
+            return Some(Obstacle::StateLost(why.clone()));
         }
         if numbers.exhausted() {
-            return Some(Silence::Obstacle(Obstacle::Exhausted));
+            return Some(Obstacle::Exhausted);
         }
-        self.unreserved.clone().filter(|_| numbers.ready() == 0).map(Silence::Unreserved)
+        let why = self.unreserved.as_ref().filter(|_| numbers.ready() == 0)?;
+        Some(Obstacle::Unwritten(format!(
+            "{why}; see to it that state_dir can be written, and answers go on by themselves"
+        )))
     }
 }
 
@@ -213,12 +195,12 @@ impl Reflector {
     /// Looks whether a tunnel can be answered, and tells if that has changed.
     fn review(&mut self, index: usize) {
         let Some(pair) = self.tunnels[index].pair() else { return };
-        let silence = self.standings[index].silence(&pair.numbers);
-        if self.standings[index].told == silence {
+        let obstacle = self.standings[index].obstacle(&pair.numbers);
+        if self.standings[index].told == obstacle {
             return;
         }
-        self.standings[index].told.clone_from(&silence);
-        self.tell(index, silence.map_or(News::Answerable, News::Silent));
+        self.standings[index].told.clone_from(&obstacle);
+        self.tell(index, obstacle.map_or(News::Answerable, News::Silent));
     }
 
     fn tell(&mut self, index: usize, news: News) {

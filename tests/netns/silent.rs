@@ -128,7 +128,7 @@ fn a_reflector_whose_record_cannot_be_written_says_so_and_goes_on() {
     let in_the_way = site.path("far-state").join("sequence-numbers.new");
     fs::create_dir(&in_the_way).unwrap();
     let _far = reflector(&site, false);
-    let silent = "cannot be answered: sequence-state: ";
+    let silent = "cannot be answered: sequence-state-unwritten: ";
     eventually("its word", || times(&site, silent) == 1);
     site.await_state("ams-1", "down");
     fs::remove_dir(&in_the_way).unwrap();
