@@ -100,7 +100,7 @@ impl Screen {
             let strip = explanation.samples.iter().rev().take(12).rev();
             table.row(vec![
                 view.name.clone().into(),
-                format!("{}, {}", view.kind, view.direction).into(),
+                format!("{}, {}, in {}", view.kind, view.direction, view.encapsulation).into(),
                 Cell::styled(view.state.name(), style_of(view.state.name())),
                 strip.map(|sample| if sample.ok { '+' } else { '-' }).collect::<String>().into(),
                 view.rtt.map_or_else(|| "-".to_owned(), |rtt| millis(rtt.last_us)).into(),
