@@ -7,18 +7,33 @@ use std::time::{Duration, Instant};
 
 use adit::io::netns;
 use nix::errno::Errno;
-use nix::libc::{ETH_P_ALL, IPPROTO_ESP};
+use nix::libc::{ETH_P_ALL, IPPROTO_ESP, IPPROTO_UDP};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 use nix::sys::time::TimeSpec;
 use socket2::{Domain, SockFilter, Socket, Type};
 
-/// In the kernel's filter language: ESP in IPv4, and maybe some of another kind.
-const LOAD_PROTOCOL: SockFilter = SockFilter::new(0x30, 0, 0, 9);
-const SKIP_UNLESS_ESP: SockFilter = SockFilter::new(0x15, 0, 1, IPPROTO_ESP.cast_unsigned());
-const TAKE: SockFilter = SockFilter::new(0x06, 0, 0, 128);
-const LEAVE: SockFilter = SockFilter::new(0x06, 0, 0, 0);
+/// Where UDP holds ESP (RFC 3948).
+const PORT: u16 = 4500;
 
+/// In the kernel's filter language: takes ESP and UDP over IPv4 and IPv6, and spares us what they hold.
+const FILTER: [SockFilter; 10] = [
+    SockFilter::new(LOAD_BYTE, 0, 0, 0),
+    SockFilter::new(AND, 0, 0, 0xf0),
+    SockFilter::new(IF_EQUAL, 0, 2, 0x40),
+    SockFilter::new(LOAD_BYTE, 0, 0, 9),
+    SockFilter::new(SKIP, 0, 0, 1),
+    SockFilter::new(LOAD_BYTE, 0, 0, 6),
+    SockFilter::new(IF_EQUAL, 1, 0, IPPROTO_ESP.cast_unsigned()),
+    SockFilter::new(IF_EQUAL, 0, 1, IPPROTO_UDP.cast_unsigned()),
+    SockFilter::new(TAKE, 0, 0, 128),
+    SockFilter::new(TAKE, 0, 0, 0),
+];
+const LOAD_BYTE: u16 = 0x30;
+const AND: u16 = 0x54;
+const IF_EQUAL: u16 = 0x15;
+const SKIP: u16 = 0x05;
+const TAKE: u16 = 0x06;
 /// The SPI, and the sequence number as far as it travels: its low 32 bits.
 pub(crate) type Seen = (u32, u32);
 
@@ -32,7 +47,7 @@ impl Wire {
         let every = u16::try_from(ETH_P_ALL).map_err(io::Error::other)?.to_be();
         let open = || Socket::new(Domain::PACKET, Type::DGRAM, Some(i32::from(every).into()));
         let socket = netns::within(Some(namespace), open)?;
-        socket.attach_filter(&[LOAD_PROTOCOL, SKIP_UNLESS_ESP, TAKE, LEAVE])?;
+        socket.attach_filter(&FILTER)?;
         // Only root may. Without it there is room for a second of ours, and nobody looks away for as long.
         let _ = setsockopt(&socket, RcvBufForce, &(8 << 20));
         socket.set_nonblocking(true)?;
@@ -74,14 +89,19 @@ impl Wire {
     }
 }
 
-/// Reads an IPv4 packet, if it is ESP.
+/// Reads an IP packet without options, if it is ESP, bare or in UDP.
 fn esp(packet: &[u8]) -> Option<Seen> {
-    let [first, ..] = *packet else { return None };
-    let protocol = *packet.get(9)?;
-    if first >> 4 != 4 || i32::from(protocol) != IPPROTO_ESP {
-        return None;
-    }
-    let header = packet.get(usize::from(first & 0xf) * 4..)?;
+    let (protocol, header) = match packet.first()? >> 4 {
+        4 => (packet.get(9)?, packet.get(20..)?),
+        6 => (packet.get(6)?, packet.get(40..)?),
+        _ => return None,
+    };
+    let header = match i32::from(*protocol) {
+        IPPROTO_ESP => header,
+        // Behind ports, length and checksum; what is shorter than ESP is a keep-alive.
+        IPPROTO_UDP if header.get(2..4)? == PORT.to_be_bytes() => header.get(8..)?,
+        _ => return None,
+    };
     let (spi, rest) = header.split_first_chunk()?;
     Some((u32::from_be_bytes(*spi), u32::from_be_bytes(*rest.first_chunk()?)))
 }
