@@ -1,36 +1,40 @@
-//! The built program, killed at random moments while it sends by ESP to a router with a replay window.
+//! The built program is killed 200 times while it sends ESP to the kernel's IPsec, whose replay window
+//! takes no number twice.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
+use adit::engine::numbers::BLOCK;
 use adit::io::netns;
+use adit::wire::Family;
 use adit::wire::esp::Algorithm;
-use adit::wire::{Family, esp};
 use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
 
-use crate::counters;
+use crate::counters::{self, Used};
 use crate::encapsulation::take_out_of_udp;
-use crate::ipsec::{self, Case, Turn, key_files, plain, spi_in, spi_out};
+use crate::ipsec::{self, Case, Turn, key_files, plain};
+use crate::kills::{Killer, Marks, Tally, Victim, Wire, now};
 use crate::router::{Addresses, Net, STYLES, addresses};
-use crate::two::{PATIENCE, Tap, holds_in_time};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("over_200_kills_no_sequence_number_is_seen_twice_and_none_is_refused", kills)]
+    vec![Trial::test("over_200_kills_no_number_is_used_twice_and_linux_refuses_none", kills)]
 }
 
-const KILLS: u64 = 200;
-/// Every so many kills, one hits the program before it is known to have sent anything.
-const EARLY: u64 = 4;
-/// The latest kill after the first packet: some ten packets a tunnel.
-const LATEST: Duration = Duration::from_millis(200);
+const KILLS: u32 = 200;
+/// How long the last life lasts at least: were its packets refused, it would be down by then.
+const LAST: Duration = Duration::from_secs(7);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
 
-/// One tunnel for each kind of static pair.
+/// One tunnel for each kind of static pair. The first has extended numbers, whose high half is reached amid
+/// the kills; the second has none.
 fn cases() -> [Case; 3] {
     let case = |algorithm| Case { algorithm, ..plain(STYLES[0]) };
     [
@@ -40,188 +44,199 @@ fn cases() -> [Case; 3] {
     ]
 }
 
+/// The tunnels' numbers.
+const TUNNELS: [usize; 3] = [1, 2, 3];
+
 fn kills() -> Result<(), Failed> {
-    let cases = cases();
-    let net = ipsec::router(&cases)?;
-    let _encapsulation = take_out_of_udp(&net)?;
-    let site = Site::new(&cases)?;
-    let mut seen = Seen { tap: Tap::open(&net.far)?, last: BTreeMap::new(), packets: BTreeMap::new() };
-
-    // The keys are new: that is said once, and never again.
-    let run = site.run(&net.near)?;
-    for number in 1..=cases.len() {
-        site.until_done(&["sa", "begin", &format!("t{number}")])?;
-    }
-    seen.all(cases.len())?;
-    drop(run);
-
-    let mut sending = 0;
-    for kill in 0..KILLS {
-        let (early, before) = (kill % EARLY == 0, seen.count());
-        let run = site.run(&net.near)?;
-        if !early {
-            seen.next()?;
-        }
-        // An early one dies somewhere between its birth and some packets.
-        let limit = if early { 2 * LATEST } else { LATEST };
-        let micros = RandomState::new().hash_one(kill) % u64::try_from(limit.as_micros())?;
-        seen.pause(Duration::from_micros(micros))?;
-        drop(run);
-        seen.look()?;
-        sending += u64::from(seen.count() > before);
-    }
-
-    // Whoever follows goes on as if nothing had been.
-    let _run = site.run(&net.near)?;
-    for number in 1..=cases.len() {
-        site.until_done(&["status", &format!("t{number}")])?;
-    }
-    opened(&net, &mut seen, cases.len())?;
-    println!("lab: {KILLS} kills, {sending} of them while it sent; {} packets, each opened once", seen.count());
-    if sending >= KILLS / 2 { Ok(()) } else { Err(format!("only {sending} kills hit a program that sent").into()) }
+    let site = Site::new()?;
+    let _encapsulation = take_out_of_udp(&site.net)?;
+    let begin = now();
+    let (mut killer, first) = first_life(&site)?;
+    let killed = killer.kill(KILLS).map_err(Failed::from).and_then(|()| last_life(&site, &mut killer));
+    let (tally, seconds) = (&killer.tally, begin.elapsed().as_secs());
+    println!("lab: {KILLS} kills in {seconds} s: {tally}");
+    let faults = [killed, tally.verdict().map_err(Failed::from), none_refused(&site, tally), enough(tally, &first)];
+    let faults = faults.into_iter().filter_map(Result::err);
+    let faults: Vec<String> = faults.filter_map(|failed| failed.message().map(str::to_owned)).collect();
+    if faults.is_empty() { Ok(()) } else { Err(format!("{}\n{}", faults.join("\n"), site.log()).into()) }
 }
 
-/// The router has opened every packet, and refused none.
-fn opened(net: &Net, seen: &mut Seen, tunnels: usize) -> Result<(), Failed> {
-    seen.look()?;
-    let before = seen.packets.clone();
-    let used = counters::associations(net)?;
-    seen.look()?;
-    for number in 1..=tunnels {
-        let spi = spi_out(number, Turn::First);
-        let of = |packets: &BTreeMap<u32, u64>| packets.get(&spi).copied().unwrap_or_default();
-        let (seen, used) = (of(&before)..=of(&seen.packets), used.get(&spi).copied().unwrap_or_default());
-        if used.refused != [0; 3] || !seen.contains(&used.packets) {
-            return Err(format!("t{number}: of {seen:?} packets the router opened {used:?}").into());
-        }
+/// That so much was seen that a fault would have shown.
+fn enough(tally: &Tally, first: &Marks) -> Result<(), Failed> {
+    let packets: u64 = TUNNELS.map(|number| tally.packets(spi_out(number))).iter().sum();
+    let crossed = first[&spi_out(1)] < 1 << 32 && tally.highest(spi_out(1)) >= 1 << 32;
+    for (what, enough) in [
+        ("lives that sent", tally.speaking() >= KILLS * 3 / 4),
+        ("packets", packets >= u64::from(KILLS) * 5),
+        ("numbers to reach the high half", crossed),
+    ] {
+        enough.then_some(()).ok_or_else(|| format!("too few {what} to say anything"))?;
     }
-    counters::none_refused(net)
+    Ok(())
 }
 
-/// What the router's wire has carried.
-struct Seen {
-    tap: Tap,
-    /// The last sequence number, by SPI; the upper half is not in the packet.
-    last: BTreeMap<u32, u32>,
-    packets: BTreeMap<u32, u64>,
-}
-
-impl Seen {
-    fn count(&self) -> u64 {
-        self.packets.values().sum()
-    }
-
-    /// Takes what has come. The wire keeps the order, so no number is the same as one before or less.
-    fn look(&mut self) -> Result<(), Failed> {
-        while let Some((_, packet)) = self.tap.next()? {
-            let Some(esp::Header { spi, sequence }) = sealed(&packet) else { continue };
-            if let Some(last) = self.last.insert(spi, sequence)
-                && last >= sequence
-            {
-                return Err(format!("number {sequence} of SPI {spi:#x} after {last}").into());
-            }
-            *self.packets.entry(spi).or_default() += 1;
-        }
+/// The operator's word, and a first life until all is well.
+fn first_life(site: &Site) -> Result<(Killer<'_>, Marks), Failed> {
+    let wire = Wire::tap(&site.net.far)?;
+    let victim = Victim(site.start()?);
+    let is_up = || site.adit(&["sa", "show"]).is_ok_and(|output| output.status.success());
+    site.until("up", is_up, &mut || {
+        std::thread::sleep(PAUSE);
         Ok(())
-    }
-
-    /// Waits for one more packet.
-    fn next(&mut self) -> Result<(), Failed> {
-        let before = self.count();
-        self.until("a packet", |seen| seen.count() > before)
-    }
-
-    /// Waits until every tunnel has sent something.
-    fn all(&mut self, tunnels: usize) -> Result<(), Failed> {
-        self.until("packets of every tunnel", |seen| seen.packets.len() == tunnels)
-    }
-
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<(), Failed> {
-        let mut wrong = None;
-        let found = holds_in_time(|| {
-            wrong = self.look().err();
-            Ok((wrong.is_some() || holds(self)).then_some(()))
-        })?;
-        match (wrong, found) {
-            (Some(wrong), _) => Err(wrong),
-            (None, Some(())) => Ok(()),
-            (None, None) => Err(format!("{what}: not seen in {PATIENCE:?}").into()),
-        }
-    }
-
-    /// Lets time pass, and looks on.
-    #[expect(clippy::disallowed_methods, reason = "a random moment is a moment of real time")]
-    fn pause(&mut self, time: Duration) -> Result<(), Failed> {
-        let end = Instant::now() + time;
-        while let Some(left) = end.checked_duration_since(Instant::now()) {
-            self.look()?;
-            std::thread::sleep(left.min(Duration::from_millis(5)));
-        }
-        Ok(())
-    }
+    })?;
+    let at = ((1 << 32) - u64::from(KILLS / 2) * BLOCK).to_string();
+    let first = [site.begin("t1", &["--at", &at])?, site.begin("t2", &[])?, site.begin("t3", &[])?];
+    let first: Marks = TUNNELS.map(spi_out).into_iter().zip(first).collect();
+    let tally = Tally::new(&TUNNELS.map(|number| (spi_out(number), spi_in(number), first[&spi_out(number)])));
+    let mut killer = Killer { wire, tally, state_dir: site.path("state"), start: Box::new(|| site.start()) };
+    site.all_are(&["healthy"], &mut killer)?;
+    killer.end(victim, &first)?;
+    Ok((killer, first))
 }
 
-/// The ESP header of an outer packet, bare or in UDP.
-fn sealed(packet: &[u8]) -> Option<esp::Header> {
-    let (protocol, payload) = match packet.first()? >> 4 {
-        4 => (packet.get(9)?, packet.get(20..)?),
-        _ => (packet.get(6)?, packet.get(40..)?),
-    };
-    let payload = match *protocol {
-        esp::PROTOCOL => payload,
-        esp::udp::PROTOCOL => esp::udp::parse(payload).ok()?,
-        _ => return None,
-    };
-    esp::peek(payload).ok()
+/// The tunnels are found well, and never were down.
+fn last_life(site: &Site, killer: &mut Killer<'_>) -> Result<(), Failed> {
+    let before = killer.marks()?;
+    let victim = Victim(site.start()?);
+    killer.watch(now() + LAST)?;
+    // One answer may have been late.
+    site.all_are(&["healthy", "degraded"], killer)?;
+    let events = site.say(&["events", "--json"])?;
+    let events: Vec<Value> = events.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let entered = |event: &&Value| event["kind"] == "transition";
+    let entered: Vec<&Value> = events.iter().filter(entered).map(|event| &event["to"]).collect();
+    if entered.len() < TUNNELS.len() || entered.iter().any(|&to| to == "down") {
+        return Err(format!("after a restart the tunnels entered {entered:?}").into());
+    }
+    Ok(killer.end(victim, &before)?)
 }
 
-/// The program, its files, and the commands that a person types.
+/// Linux has opened and answered all that was seen.
+fn none_refused(site: &Site, tally: &Tally) -> Result<(), Failed> {
+    let mut opened = counters::associations(&site.net)?;
+    let refused = counters::refused(&site.net)?;
+    let ours = TUNNELS.map(spi_out);
+    opened.retain(|spi, _| ours.contains(spi));
+    let seen = ours.map(|spi| (spi, Used { packets: tally.packets(spi), refused: [0; 3] }));
+    if refused.is_empty() && opened == BTreeMap::from(seen) && tally.all_answered() {
+        return Ok(());
+    }
+    Err(format!("the router refused {refused:?}; opened {opened:?}").into())
+}
+
+/// A router, and what the program keeps.
 struct Site {
+    net: Net,
     folder: tempfile::TempDir,
 }
 
 impl Site {
-    fn new(cases: &[Case]) -> io::Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let path = |name: &str| folder.path().join(name).display().to_string();
+    fn new() -> Result<Self, Failed> {
+        let cases = cases();
+        let site = Self { net: ipsec::router(&cases)?, folder: tempfile::tempdir()? };
         let mut text = format!(
-            "[daemon]\nsocket = \"{}\"\nstate_dir = \"{}\"\n[defaults.health_check]\ninterval = \"20ms\"\n",
-            path("adit.sock"),
-            path("state")
+            "[daemon]\nsocket = \"adit.sock\"\nstate_dir = \"{}\"\n[defaults.health_check]\ninterval = \"20ms\"\n\
+             timeout = \"2s\"\ndown_window = \"5s\"\n",
+            site.path("state").display()
         );
-        for (number, case) in (1..).zip(cases) {
-            let names = ["out", "in"].map(|way| path(&format!("t{number}.{way}")));
-            for (name, key) in names.iter().zip(key_files(number, case)) {
-                fs::write(name, key)?;
-                fs::set_permissions(name, fs::Permissions::from_mode(0o600))?;
-            }
-            text.push_str(&tunnel(number, case, &names));
+        for (number, case) in (1..).zip(&cases) {
+            let [key_out, key_in] = key_files(number, case);
+            site.write(&format!("{number}.out"), &key_out)?;
+            site.write(&format!("{number}.in"), &key_in)?;
+            text.push_str(&site.tunnel(number, case));
         }
-        fs::write(folder.path().join("adit.toml"), text)?;
-        Ok(Self { folder })
+        site.write("adit.conf", &text)?;
+        Ok(site)
     }
 
-    /// Starts the program in a namespace.
-    fn run(&self, namespace: &File) -> io::Result<Run> {
-        let log = File::options().create(true).append(true).open(self.folder.path().join("log"))?;
+    fn tunnel(&self, number: usize, case: &Case) -> String {
+        let Addresses { outer: [p, o], inner: [t0, _], prefix } =
+            addresses(number, case.outer, case.inner, case.style.direction);
+        let file = |way| self.path(&format!("{number}.{way}")).display().to_string();
+        format!(
+            "[[tunnel]]\nname = \"t{number}\"\nencapsulation = \"esp\"\nlocal_endpoint = \"{p}\"\n\
+             remote_endpoint = \"{o}\"\ninterface_address = \"{t0}/{prefix}\"\n[tunnel.esp]\nkeys = \"static\"\n\
+             algorithm = \"{}\"\nesn = {}\nudp_encapsulation = {}\nspi_out = {}\nspi_in = {}\nkey_out_file = \"{}\"\nkey_in_file = \"{}\"\n",
+            case.algorithm.name(),
+            case.esn,
+            case.udp,
+            spi_out(number),
+            spi_in(number),
+            file("out"),
+            file("in")
+        )
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// As an operator's files are: for nobody else.
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        fs::write(self.path(name), text)?;
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600))
+    }
+
+    fn start(&self) -> io::Result<Child> {
+        let log = File::options().create(true).append(true).mode(0o600).open(self.path("log"))?;
         let mut command = Command::new(program());
-        command.arg("run").arg("--config").arg(self.folder.path().join("adit.toml"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.args(["run", "--config"]).arg(self.path("adit.conf")).stdin(Stdio::null()).stdout(Stdio::null());
         // A child is born into the namespace of the thread that makes it.
-        Ok(Run { child: netns::within(Some(namespace), || command.spawn())? })
+        netns::within(Some(&self.net.near), || command.stderr(log).spawn())
     }
 
-    /// Gives the program a command until it succeeds.
-    fn until_done(&self, arguments: &[&str]) -> Result<(), Failed> {
-        let mut said = String::new();
-        let done = holds_in_time(|| {
-            let mut command = Command::new(program());
-            let output = command.arg("--socket").arg(self.folder.path().join("adit.sock")).args(arguments).output()?;
-            said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            Ok(output.status.success().then_some(()))
-        })?;
-        let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        done.ok_or_else(|| format!("{arguments:?}: {said}\n{}", log()).into())
+    /// The end of what the program has said.
+    fn log(&self) -> String {
+        let text = fs::read_to_string(self.path("log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+
+    fn adit(&self, arguments: &[&str]) -> io::Result<Output> {
+        let mut command = Command::new(program());
+        command.arg("--socket").arg(self.path("adit.sock")).args(arguments).output()
+    }
+
+    fn say(&self, arguments: &[&str]) -> Result<String, Failed> {
+        let Output { status, stdout, stderr } = self.adit(arguments)?;
+        let stdout = String::from_utf8_lossy(&stdout).into_owned();
+        if status.success() {
+            return Ok(stdout);
+        }
+        Err(format!("adit {arguments:?}: {status}: {stdout}{}", String::from_utf8_lossy(&stderr)).into())
+    }
+
+    /// Begins a pair's numbers: the first one.
+    fn begin(&self, name: &str, more: &[&str]) -> Result<u64, Failed> {
+        let said = self.say(&[&["sa", "begin", name], more].concat())?;
+        let number = said.split_whitespace().last().and_then(|word| word.parse().ok());
+        number.ok_or_else(|| format!("no number: {said}").into())
+    }
+
+    fn all_are(&self, good: &[&str], killer: &mut Killer<'_>) -> Result<(), Failed> {
+        let state = |number: &usize| {
+            let shown =
+                self.adit(&["status", &format!("t{number}"), "--json"]).map(|output| output.stdout).unwrap_or_default();
+            serde_json::from_slice::<Value>(&shown).unwrap_or_default()["state"].clone()
+        };
+        let all = || TUNNELS.iter().map(state).all(|state| good.iter().any(|&good| state == good));
+        self.until(good[0], all, &mut || Ok(killer.watch(now() + PAUSE)?))
+    }
+
+    fn until(
+        &self,
+        what: &str,
+        holds: impl Fn() -> bool,
+        pause: &mut dyn FnMut() -> Result<(), Failed>,
+    ) -> Result<(), Failed> {
+        let end = now() + PATIENCE;
+        while !holds() {
+            if now() > end {
+                return Err(format!("not {what} in {PATIENCE:?}: {}", self.log()).into());
+            }
+            pause()?;
+        }
+        Ok(())
     }
 }
 
@@ -230,32 +245,10 @@ fn program() -> PathBuf {
     std::env::var_os("ADIT_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_adit")), PathBuf::from)
 }
 
-/// A running program; it ends by SIGKILL.
-struct Run {
-    child: Child,
+fn spi_out(number: usize) -> u32 {
+    ipsec::spi_out(number, Turn::First)
 }
 
-impl Drop for Run {
-    fn drop(&mut self) {
-        // It has not ended before: the packets say so.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A tunnel in adit's configuration.
-fn tunnel(number: usize, case: &Case, [key_out, key_in]: &[String; 2]) -> String {
-    let Addresses { outer: [p, o], inner: [t0, _], prefix } =
-        addresses(number, case.outer, case.inner, case.style.direction);
-    format!(
-        "[[tunnel]]\nname = \"t{number}\"\nencapsulation = \"esp\"\nlocal_endpoint = \"{p}\"\n\
-         remote_endpoint = \"{o}\"\ninterface_address = \"{t0}/{prefix}\"\n\
-         [tunnel.esp]\nkeys = \"static\"\nalgorithm = \"{}\"\nspi_out = {}\nspi_in = {}\n\
-         key_out_file = \"{key_out}\"\nkey_in_file = \"{key_in}\"\nesn = {}\nudp_encapsulation = {}\n",
-        case.algorithm.name(),
-        spi_out(number, Turn::First),
-        spi_in(number, Turn::First),
-        case.esn,
-        case.udp
-    )
+fn spi_in(number: usize) -> u32 {
+    ipsec::spi_in(number, Turn::First)
 }

@@ -15,6 +15,8 @@ mod esp;
 mod gre;
 mod ipsec;
 mod kernel_io;
+#[path = "../kills/mod.rs"]
+mod kills;
 mod kinds;
 mod router;
 mod sequence;

@@ -16,6 +16,7 @@
 //! | [`commands`] | the built program, end to end |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
 //! | [`silent`] | the built program where it must not or cannot seal, and what it says then |
+//! | [`crash`] | kill after kill while it sends ESP |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
 //! order, never at which instant; so they wait for a condition, and their patience is long.
@@ -29,9 +30,12 @@ mod burden;
 mod by_hand;
 mod change;
 mod commands;
+mod crash;
 mod devices;
 mod forgery;
 mod inlets;
+#[path = "../kills/mod.rs"]
+mod kills;
 mod kit;
 mod loss;
 mod paths;
@@ -157,6 +161,7 @@ fn main() -> ExitCode {
         commands::cases(),
         sealed::cases(),
         silent::cases(),
+        crash::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();
     libtest_mimic::run(&args, trials).exit_code()

@@ -119,7 +119,7 @@ impl Site {
     }
 
     /// The states that the ESP tunnel has entered.
-    fn entered(&self) -> Vec<String> {
+    pub(crate) fn entered(&self) -> Vec<String> {
         let own = |event: &&Value| event["tunnel"] == "ams-1";
         self.transitions().iter().filter(own).map(|event| event["to"].as_str().unwrap().to_owned()).collect()
     }
