@@ -43,9 +43,13 @@ fn over_25_kills_no_number_is_used_twice() {
     await_health(&site, &mut killer);
     assert_eq!(site.entered(), ["healthy"], "nothing in between");
     killer.end(life, &before).unwrap();
+    judge(&mut killer, first);
+}
+
+fn judge(killer: &mut Killer<'_>, first: u64) {
     killer.tally.verdict().unwrap();
     // What the far end's replay window refuses gets no answer.
-    let answered = await_what(&mut killer, |killer| killer.tally.all_answered());
+    let answered = await_what(killer, |killer| killer.tally.all_answered());
     let (tally, seen) = (&killer.tally, format!("{KILLS} kills: {}", killer.tally));
     println!("{seen}");
     assert!(answered, "{seen}");
