@@ -210,7 +210,10 @@ impl Daemon {
     fn learn(&mut self, news: News) {
         let now = self.clock.now();
         match news {
-            News::Associations(namespace, known) => self.engine.handle_kernel_associations(now, namespace, known),
+            News::Associations(namespace, Ok(known)) => {
+                self.engine.handle_kernel_associations(now, namespace, known);
+            }
+            News::Associations(_, Err(why)) => self.engine.handle_unseen(now, &why),
             News::Withheld(tunnel, why) => self.engine.handle_withheld(now, tunnel, why),
         }
     }

@@ -22,8 +22,8 @@
 //!    whose match has no catch-all arm. (A tunnel that cannot be probed any more is as if it were new.)
 //! 3. A penalty is base + f(state), computed anew, never accumulated. It reorders; it never takes
 //!    the last route away.
-//! 4. The prober's own trouble is no verdict about a tunnel: neither a state nor a penalty comes of it,
-//!    and neither goes.
+//! 4. The prober's own trouble is no verdict about a tunnel. (One that cannot be probed any more is
+//!    unknown; what the last verdict costs it stays.)
 //! 5. Disabled is not down; drained is not down; unknown is not healthy.
 //! 6. We touch only routes that bear our tag; new before old, so no prefix is without a route for a
 //!    moment because of us. (So far routes live in adit's own table, which holds to the second half.)

@@ -368,7 +368,7 @@ fn lost_sequence_state_halts_that_tunnel_alone_and_a_new_beginning_revives_it() 
     wire.run_for(Duration::from_secs(10));
     assert_eq!([0, 1, 2].map(|tunnel| wire.state(tunnel)), [State::Unknown, State::Unknown, State::Healthy]);
 
-    wire.engine.begin(wire.now, 0, Numbers::new(70_000, ALL, all[0].last()));
+    assert!(wire.engine.begin(wire.now, 0, Numbers::new(70_000, ALL, all[0].last())));
     wire.run_for(Duration::from_secs(5));
     assert_eq!(wire.state(0), State::Healthy);
     let first = wire.sent.iter().map(|probe| header(probe)).find(|(spi, _)| *spi == all[0].spi_out);
@@ -427,7 +427,7 @@ fn a_down_tunnel_that_loses_its_keys_is_unknown_and_its_penalty_stays_until_the_
     assert_eq!(obstacles, 1);
 
     wire.cut = false;
-    wire.engine.begin(wire.now, 0, Numbers::new(1_000, ALL, material.last()));
+    assert!(wire.engine.begin(wire.now, 0, Numbers::new(1_000, ALL, material.last())));
     assert_eq!(wire.engine.tunnel(wire.now, 0).unwrap().penalty, DOWN);
     wire.run_for(Duration::from_secs(3));
     assert_eq!((wire.state(0), wire.engine.tunnel(wire.now, 0).unwrap().penalty), (State::Healthy, 0));
@@ -534,7 +534,7 @@ fn a_far_router_that_begins_its_numbers_anew_is_no_dead_tunnel_with_static_keys(
         wire.run_for(Duration::from_secs(60));
         let told = wire.warnings().iter().filter(|text| text.starts_with("sequence-rollback: ")).count();
         match source {
-            Source::Static => assert_eq!((wire.state(0), told), (State::Healthy, 1)),
+            Source::Static => assert_eq!((wire.state(0), told), (State::Healthy, 1), "told once, not with each answer"),
             // Whoever has handed over keys can hand over fresh ones.
             Source::Installed => assert_eq!((wire.state(0), told), (State::Down, 0)),
         }
@@ -590,6 +590,33 @@ fn probes_that_a_device_would_drop_are_not_sent_until_it_would_not() {
     wire.run_for(Duration::from_secs(5));
     assert!(wire.sent.len() >= 3);
     assert_eq!(wire.state(0), State::Down, "nobody answers here");
+
+    // A device that swallows probes is found out a little later than the tunnel is called down.
+    wire.engine.handle_withheld(wire.now, 0, Some("no route leads over it"));
+    assert_eq!(wire.engine.tunnel(wire.now, 0).unwrap().penalty, 0, "that verdict was not the tunnel's");
+    wire.engine.handle_withheld(wire.now, 0, None);
+    wire.run_for(Duration::from_secs(60));
+    wire.engine.handle_withheld(wire.now, 0, Some("no route leads over it"));
+    assert_eq!(wire.engine.tunnel(wire.now, 0).unwrap().penalty, DOWN, "and this one was");
+}
+
+#[test]
+fn tunnels_that_can_be_probed_again_do_not_all_begin_at_once() {
+    let count = 500;
+    let tunnels: Vec<Tunnel> = (0..count).map(sim::tunnel).collect();
+    let mut wire = Wire::new(tunnels, BTreeMap::new(), Vec::new());
+    (0..count).for_each(|tunnel| wire.engine.handle_withheld(wire.now, tunnel, Some("for now")));
+    wire.run_for(Duration::from_secs(5));
+    (0..count).for_each(|tunnel| wire.engine.handle_withheld(wire.now, tunnel, None));
+    wire.cut = true;
+    let mut most = 0;
+    for _ in 0..100 {
+        let before = wire.sent.len();
+        wire.run_for(ms(10));
+        most = most.max(wire.sent.len() - before);
+    }
+    assert!(wire.sent.len() >= 1_500, "all of them, with the two that follow: {}", wire.sent.len());
+    assert!(most <= 60, "{most} in 10 ms, of 1 500 in a second");
 }
 
 #[test]

@@ -399,6 +399,10 @@ fn replay_forgets_a_tunnel_that_could_not_be_probed() {
     assert!(replay([0.1, 0.2, 0.3].map(failed).concat()).contains("\"to\":\"down\""));
     let between = [failed(0.1), failed(0.2), obstacle.to_owned(), failed(0.3), failed(0.4)].concat();
     assert_eq!(replay(between), "", "two before and two after are no three");
+    let from_the_start = [obstacle.to_owned(), failed(0.1), failed(0.2), failed(0.3)].concat();
+    let file = folder.file("samples.jsonl", &from_the_start);
+    let replayed = say(&["replay", "--json", "--initial", "healthy", &file]).good();
+    assert!(replayed.starts_with("{\"t\":0.3,\"tunnel\":\"a\",\"from\":\"unknown\",\"to\":\"down\""), "{replayed}");
 }
 
 #[test]

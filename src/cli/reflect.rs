@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::args;
-use super::run::{keep_secrets, start_log};
+use super::run::{keep_secrets, start_log, warn_of};
 use super::{Exit, Failure, Outcome};
 use crate::config::{ReflectConfig, Tunnel};
 use crate::daemon::records::Records;
@@ -21,10 +21,11 @@ use crate::reflect::{FarTunnel, Wrap};
 use crate::wire::Encapsulation;
 
 pub(super) fn run(args: &args::Reflect) -> Outcome {
+    let dumpable = keep_secrets();
     let config =
         ReflectConfig::load(&args.config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     start_log();
-    keep_secrets();
+    warn_of(dumpable);
     let begins = begins(&args.begin, &config.tunnels)?;
     let (tunnels, clerk) = far_tunnels(&config, &begins)?;
     let sockets = Sockets::open()?.recording(clerk).watching(&tunnels);

@@ -145,7 +145,8 @@ impl Replay {
     }
 
     fn forget(&mut self, name: String) -> Option<(String, Transition)> {
-        let (health, at) = self.tunnels.get_mut(&name)?;
+        let rules = self.rules_of(Some(&name));
+        let (health, at) = self.tunnels.entry(name.clone()).or_insert_with(|| (Health::new(rules), Time::ZERO));
         let from = health.state();
         *health = Health::new(*health.rules());
         let reason = Reason { rule: 0, alike: 0, samples: 0, failures: 0, span: Duration::ZERO };

@@ -12,9 +12,10 @@ use crate::daemon::{Daemon, plan::Plan};
 use crate::io::local::{Bound, Handle, Server, UnknownGroup};
 
 pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
+    let dumpable = keep_secrets();
     let config = Config::load(&config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     start_log();
-    keep_secrets();
+    warn_of(dumpable);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let stop = Stop::new()?;
@@ -73,9 +74,15 @@ impl Stop {
     }
 }
 
-/// A process that holds keys leaves no core dump, which would hold them too.
-pub(super) fn keep_secrets() {
-    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+/// A process that holds keys leaves no core dump, which would hold them too. To be called before they are
+/// read.
+pub(super) fn keep_secrets() -> nix::Result<()> {
+    nix::sys::prctl::set_dumpable(false)
+}
+
+/// Says that it could not be so.
+pub(super) fn warn_of(dumpable: nix::Result<()>) {
+    if let Err(error) = dumpable {
         tracing::warn!(%error, "a core dump of this process would hold keys, and cannot be forbidden");
     }
 }

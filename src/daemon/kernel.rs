@@ -1,7 +1,6 @@
 //! What the kernel does beside us, seen by a thread of its own: a list of many associations takes as long
 //! as a probe may wait.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -12,8 +11,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::engine::Namespace;
 use crate::io::clock::Clock;
-use crate::io::xfrm::follow::{Pending, REST, aside, follow};
-use crate::io::xfrm::{self, Association};
+use crate::io::xfrm;
+use crate::io::xfrm::follow::{Pending, REST, Seen, aside, follow};
 use crate::io::{device, netns};
 
 /// How often devices are inspected, at the most.
@@ -21,8 +20,8 @@ const ROUND: Duration = Duration::from_secs(10);
 
 /// What the kernel does.
 pub(super) enum News {
-    /// All associations of a namespace.
-    Associations(Namespace, BTreeSet<Association>),
+    /// All associations of a namespace, or why they are not seen for now.
+    Associations(Namespace, Seen),
     /// Whether the device of a tunnel would drop its probes and tell nobody.
     Withheld(u32, Option<&'static str>),
 }
@@ -62,32 +61,38 @@ async fn look(
     for (namespace, opened) in opened {
         let tell = tell.clone();
         // Nobody may be listening any more; then this ends shortly.
-        let tell = move |known| drop(tell.send(News::Associations(namespace, known)));
+        let tell = move |seen| drop(tell.send(News::Associations(namespace, seen)));
         watching.spawn(follow(opened, pending.clone(), tell));
     }
-    drop(pending);
     tokio::select! {
         () = tell.closed() => {}
-        () = inspect(devices, &tell) => {}
+        () = inspect(devices, pending, &tell) => {}
     }
 }
 
 /// Asks again and again which devices would drop probes: routes come and go.
-async fn inspect(devices: Vec<Inspected>, tell: &UnboundedSender<News>) {
+async fn inspect(devices: Vec<Inspected>, pending: Pending, tell: &UnboundedSender<News>) {
     let clock = Clock::start();
-    let mut known: Vec<Option<&'static str>> = vec![None; devices.len()];
+    let (mut known, mut pending) = (vec![None; devices.len()], Some(pending));
     loop {
         let begin = clock.now();
         for (device, known) in devices.iter().zip(&mut known) {
-            let Inspected { tunnel, device, namespace, source, destination } = device;
-            let asked = netns::within(namespace.as_deref(), || device::withheld(device, *source, *destination));
-            // A device that is missing is refused where a probe is sent.
-            let found = asked.unwrap_or(None);
+            let found = device.ask();
             if std::mem::replace(known, found) != found {
-                drop(tell.send(News::Withheld(*tunnel, found)));
+                drop(tell.send(News::Withheld(device.tunnel, found)));
             }
             tokio::task::yield_now().await;
         }
+        drop(pending.take());
         tokio::time::sleep((clock.now().since(begin) * REST).max(ROUND)).await;
+    }
+}
+
+impl Inspected {
+    fn ask(&self) -> Option<&'static str> {
+        let Self { device, namespace, source, destination, .. } = self;
+        let asked = netns::within(namespace.as_deref(), || device::withheld(device, *source, *destination));
+        // A device that is missing is refused where a probe is sent.
+        asked.unwrap_or(None)
     }
 }

@@ -47,6 +47,9 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// That a far router's numbers have gone back is told once in this time.
+const ROLLBACK_QUIET: Duration = Duration::from_secs(600);
+
 /// What tells the associations apart that packets come by.
 pub(super) type Inlet = (Namespace, Ends, u32);
 
@@ -174,6 +177,7 @@ impl Engine {
 
     /// Begins the sequence numbers of a tunnel's pair, of which some have been reserved; only where
     /// nobody knew which had been used. Says whether it did.
+    #[must_use]
     pub fn begin(&mut self, now: Time, tunnel: u32, numbers: Numbers) -> bool {
         let associations = self.probers.get_mut(tunnel as usize).and_then(|prober| prober.associations.as_mut());
         if !associations.is_some_and(|associations| associations.begin(numbers)) {
@@ -198,7 +202,8 @@ impl Engine {
     /// Asks for more numbers, if it is time to.
     pub(super) fn reserve(&mut self, tunnel: u32) {
         let associations = self.probers[tunnel as usize].associations.as_mut();
-        let Some(pair) = associations.and_then(|associations| associations.current_mut()) else { return };
+        let known = associations.filter(|associations| !associations.is_lost());
+        let Some(pair) = known.and_then(|associations| associations.current_mut()) else { return };
         let key = pair.outbound_key;
         self.wanted.extend(pair.numbers.wants().map(|mark| Reserve { key, mark }));
     }
@@ -209,6 +214,13 @@ impl Engine {
         for tunnel in 0..self.count() {
             self.review(now, tunnel);
         }
+    }
+
+    /// The kernel's associations cannot be seen for now: what was seen last holds until they can.
+    pub fn handle_unseen(&mut self, now: Time, why: &str) {
+        let reason =
+            format!("the kernel's security associations cannot be seen, so that no collision is noticed: {why}");
+        self.fault(now, None, "kernel-associations", &reason);
     }
 
     /// Looks whether a tunnel can be probed, and draws the consequences if that has changed.
@@ -287,7 +299,7 @@ impl Engine {
             return fields.map_err(whose);
         }
         let fields = fields.map_err(|_| whose(Reject::EspReplay))?;
-        if self.begins_anew(now, fields, spi, sequence) { Ok(fields) } else { Err(whose(Reject::EspReplay)) }
+        if self.cannot_be_old(now, tunnel, fields, sequence) { Ok(fields) } else { Err(whose(Reject::EspReplay)) }
     }
 
     fn fields_of(&self, namespace: Namespace, path: Path, opened: &Opened<'_>) -> Result<Fields, Reject> {
@@ -297,24 +309,28 @@ impl Engine {
         Ok(reply.fields)
     }
 
-    /// Whether a packet whose number is not new shows that the far router has begun its numbers anew, as
-    /// one does that starts again with static keys. The answer to a probe that is in flight cannot be a
-    /// replay, for nobody has seen it before; to call its tunnel dead would be wrong.
-    fn begins_anew(&mut self, now: Time, fields: Fields, spi: u32, sequence: u64) -> bool {
-        let tunnel = fields.tunnel;
-        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return false };
+    /// Whether a packet that came by a tunnel's association, with a number that is not new, is no replay all
+    /// the same: it answers a probe that is in flight, and nobody has seen that before. So it is where the
+    /// far router has begun its numbers anew, as one does that starts again with static keys; to call its
+    /// tunnel dead would be wrong. The replay window stays where it is.
+    fn cannot_be_old(&mut self, now: Time, tunnel: u32, fields: Fields, sequence: u64) -> bool {
+        let awaited = |prober: &Prober| prober.in_flight.waiting().any(|(waiting, _)| waiting == fields.sequence);
+        let is_awaited = self.probers.get(fields.tunnel as usize).is_some_and(awaited);
+        let prober = &mut self.probers[tunnel as usize];
         let is_static = prober.settings.terms.is_some_and(|terms| terms.source == Source::Static);
-        let is_awaited = prober.in_flight.waiting().any(|(waiting, _)| waiting == fields.sequence);
-        let opener = prober.associations.as_mut().and_then(|associations| associations.opener(spi));
-        let Some(opener) = opener.filter(|_| is_static && is_awaited) else { return false };
-        let highest = opener.highest();
-        opener.reseat(sequence);
-        let tunnel = prober.settings.name.clone();
-        let reason = format!(
-            "sequence-rollback: the far router's numbers have begun anew at {sequence}, after {highest}; has it restarted? \
-             Another receiver would take them for replays: fresh keys and SPIs are better"
-        );
-        self.tell(now, Kind::Warning { tunnel, reason });
+        if !is_static || !is_awaited {
+            return false;
+        }
+        let told = prober.rollback_told.is_none_or(|told| now.since(told) >= ROLLBACK_QUIET);
+        if told {
+            prober.rollback_told = Some(now);
+            let tunnel = prober.settings.name.clone();
+            let reason = format!(
+                "sequence-rollback: the far router's numbers have gone back to {sequence}: has it restarted, or do two \
+                 routers share these keys? Another receiver would take them for replays: fresh keys and SPIs are better"
+            );
+            self.tell(now, Kind::Warning { tunnel, reason });
+        }
         true
     }
 }

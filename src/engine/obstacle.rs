@@ -1,16 +1,23 @@
 //! Tunnels that cannot be probed, by no fault of theirs: unknown, with the reason, and never down.
 //!
-//! That no probe can be sent says nothing about what a tunnel carries (law 4). So such a tunnel is as if
-//! it were new until the obstacle is gone, but for its penalty: that of the last verdict stays until
-//! there is another.
+//! That no probe can be sent says nothing about what a tunnel carries (law 4). So the health of such a
+//! tunnel is as if it were new until the obstacle is gone, but for its penalty: that of the last verdict
+//! stays until there is another.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::event::Kind;
 use super::health::Health;
 use super::inflight::Standing;
 use super::prober::Burst;
-use super::{Engine, State, Time};
+use super::{Engine, State, Time, schedule};
+
+/// Devices are inspected often enough that a verdict older than this was not made by one that swallows
+/// probes.
+const INSPECTED: Duration = Duration::from_secs(30);
+/// Tunnels that can be probed again begin within this time.
+const SPREAD: Duration = Duration::from_secs(1);
 
 /// Why a tunnel cannot be probed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,18 +96,22 @@ impl Engine {
 
     /// Nothing can be known of this tunnel any more.
     fn halt(&mut self, now: Time, tunnel: u32, obstacle: &Obstacle) {
+        let wall = self.wall(now);
         let prober = &mut self.probers[tunnel as usize];
         let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
         for sequence in waiting {
             prober.in_flight.settle(sequence, Standing::Inconclusive);
         }
         let from = prober.health.state();
+        let since = Duration::from_nanos(wall.0.saturating_sub(prober.since.0));
         prober.health = Health::new(*prober.health.rules());
         prober.burst = Burst::default();
         if from != State::Unknown {
             // What was last measured is worth more than nothing: traffic does not come back to a dead
-            // tunnel because this host has run into trouble.
-            prober.held = Some(from);
+            // tunnel because this host has run into trouble. But what was measured while a device
+            // swallowed the probes, which is seen a little later, is not the tunnel's.
+            let swallowed = matches!(obstacle, Obstacle::Withheld(_)) && since < INSPECTED;
+            prober.held = if swallowed { prober.held } else { Some(from) };
             self.enter(now, tunnel, [from, State::Unknown], 0, obstacle.to_string());
         }
         self.rearm(tunnel);
@@ -109,7 +120,8 @@ impl Engine {
     /// A tunnel can be probed again: as if it were new.
     fn resume(&mut self, now: Time, tunnel: u32) {
         let prober = &mut self.probers[tunnel as usize];
-        prober.next_due = now;
+        // Not all at once, where one thing was in the way of many.
+        prober.next_due = now + schedule::phase(tunnel, prober.settings.check.interval.min(SPREAD));
         prober.started = false;
         self.rearm(tunnel);
     }

@@ -111,6 +111,8 @@ pub(super) struct Prober {
     pub(super) associations: Option<Box<Associations>>,
     /// Why it cannot be probed.
     pub(super) obstacle: Option<Obstacle>,
+    /// When it was last told that the far router's sequence numbers have gone back.
+    pub(super) rollback_told: Option<Time>,
     failures_in_a_row: u32,
     identifier_salt: u32,
     auto_timeout: Duration,
@@ -144,6 +146,7 @@ impl Prober {
             slow: false,
             associations: None,
             obstacle: None,
+            rollback_told: None,
             failures_in_a_row: 0,
             identifier_salt: 0,
             auto_timeout: Timeout::AUTO_MAX,

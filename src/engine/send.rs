@@ -15,6 +15,9 @@ const SLACK: Duration = Duration::from_millis(20);
 impl Engine {
     pub(super) fn retry_early(&mut self, tunnel: u32, now: Time) {
         let prober = &self.probers[tunnel as usize];
+        if !prober.is_probed() {
+            return;
+        }
         let late =
             prober.in_flight.waiting().find(|(_, probe)| prober.early(probe, self.stalls).is_some_and(|at| at <= now));
         if let Some((sequence, probe)) = late {
@@ -26,7 +29,7 @@ impl Engine {
 
     pub(super) fn queue_due(&mut self, tunnel: u32, now: Time) {
         let prober = &mut self.probers[tunnel as usize];
-        if now < prober.next_due {
+        if now < prober.next_due || !prober.is_probed() {
             return;
         }
         let interval = prober.settings.check.interval;
@@ -61,7 +64,7 @@ impl Engine {
             let prober = &mut self.probers[tunnel as usize];
             if !prober.is_probed() {
                 // It waited here when the tunnel's keys went away.
-                prober.queued = false;
+                prober.queued &= purpose != Purpose::Regular;
                 continue;
             }
             match purpose {

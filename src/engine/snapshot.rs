@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::obstacle::Obstacle;
+use super::penalty;
 use super::prober::Prober;
 use super::routes::Route;
 use super::time::WallTime;
@@ -296,6 +297,10 @@ pub(super) fn reason(prober: &Prober) -> String {
     }
     match prober.health.last_transition() {
         Some(transition) => transition.reason.to_string(),
-        None => format!("no verdict yet: {} samples", prober.health.window().total()),
+        None => {
+            let held = prober.held.filter(|held| penalty::penalty(*held, None) > 0);
+            let held = held.map(|held| format!("; its routes cost what they did when it was last {held}"));
+            format!("no verdict yet: {} samples{}", prober.health.window().total(), held.unwrap_or_default())
+        }
     }
 }

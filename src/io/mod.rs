@@ -6,6 +6,8 @@
 //! | [`clock`] | the one place where now is read |
 //! | [`netns`] | running something inside a network namespace |
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
+//! | [`device`] | sending through one of the kernel's own tunnel devices |
+//! | [`xfrm`] | watching the kernel's security associations |
 //! | [`links`] | veth pairs and addresses in namespaces that we made |
 //! | [`local`] | the local socket: HTTP with JSON |
 //! | [`ledger`] | the durable record of ESP sequence numbers |

@@ -1,7 +1,7 @@
 //! The reflector's shell: raw sockets, a clock, and answers that wait for their time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
@@ -18,7 +18,8 @@ use crate::engine::esp::Reserve;
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Report};
 use crate::io::raw::{self, Inbox, Leaving, Opened, Receiver, Sender};
-use crate::io::xfrm::{self, Association, follow};
+use crate::io::xfrm;
+use crate::io::xfrm::follow::{self, Seen};
 use crate::wire::Family;
 use crate::wire::filter::{Pass, Protocol};
 use crate::wire::payload::Key;
@@ -122,8 +123,8 @@ pub async fn run(
     let mut receivers = register(receivers, &reflector, clock.now())?;
     let mut kernel = watch.map(follow::spawn).transpose()?;
     // Those of now are known before anything is answered.
-    kernel.iter_mut().filter_map(|kernel| kernel.try_recv().ok()).for_each(|known| {
-        reflector.handle_kernel_associations(&known);
+    kernel.iter_mut().filter_map(|kernel| kernel.try_recv().ok()).for_each(|seen| {
+        learn(&mut reflector, seen);
     });
     let (mut inbox, mut answers, mut queue) = (Inbox::default(), Vec::new(), Queue::default());
     loop {
@@ -134,7 +135,7 @@ pub async fn run(
                 Some(plan) => reflector.set_faults(clock.now(), plan),
                 None => return Ok(()),
             },
-            Some(known) = news(&mut kernel) => reflector.handle_kernel_associations(&known),
+            Some(seen) = news(&mut kernel) => learn(&mut reflector, seen),
             Some(report) = report(&mut clerk) => reserved(&mut reflector, report),
             () = readable(&receivers) => {}
             () = tokio::time::sleep(queue.pause(clock.now())) => {}
@@ -191,8 +192,17 @@ async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
     }
 }
 
+fn learn(reflector: &mut Reflector, seen: Seen) {
+    match seen {
+        Ok(known) => reflector.handle_kernel_associations(&known),
+        Err(error) => {
+            tracing::warn!(error, "the kernel's security associations cannot be seen: collisions are not noticed")
+        }
+    }
+}
+
 /// The next list of the kernel's associations; none ever, where nobody looks.
-async fn news(kernel: &mut Option<UnboundedReceiver<BTreeSet<Association>>>) -> Option<BTreeSet<Association>> {
+async fn news(kernel: &mut Option<UnboundedReceiver<Seen>>) -> Option<Seen> {
     match kernel {
         Some(kernel) => kernel.recv().await,
         None => None,

@@ -97,8 +97,7 @@ pub(super) async fn begin(
     let known = desk.handle.ask(move |engine, _| engine.recorded(tunnel)).await;
     let (key, spi, last, lost) = known.ok_or_else(Problem::stopping)?.ok_or_else(|| not_esp(&name))?;
     if !lost {
-        let why = "its sequence numbers are known and go on by themselves; there is nothing to begin";
-        return Err(Problem::new(StatusCode::CONFLICT, format!("{name}: {why}")));
+        return Err(begun_already(&name));
     }
     let first = at.unwrap_or_else(|| beyond(1, wall, last));
     if !(1..=last).contains(&first) {
@@ -115,10 +114,15 @@ pub(super) async fn begin(
     };
     let numbers = written(&desk, begin, last).await?;
     let begun = desk.handle.ask(move |engine, now| {
-        engine.begin(now, tunnel, numbers);
-        engine.associations(Some(tunnel)).pop()
+        let begun = engine.begin(now, tunnel, numbers);
+        engine.associations(Some(tunnel)).pop().filter(|_| begun)
     });
-    begun.await.ok_or_else(Problem::stopping)?.map(Json).ok_or_else(|| not_esp(&name))
+    begun.await.ok_or_else(Problem::stopping)?.map(Json).ok_or_else(|| begun_already(&name))
+}
+
+fn begun_already(name: &str) -> Problem {
+    let why = "its sequence numbers are known and go on by themselves; there is nothing to begin";
+    Problem::new(StatusCode::CONFLICT, format!("{name}: {why}"))
 }
 
 /// An operator's word on keys that are installed: none from before a loss of the record will be once more.

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -14,6 +15,9 @@ use crate::io::clock::Clock;
 
 /// A pause is so many times as long as the work before it, so that one core is never busy with this.
 pub const REST: u32 = 19;
+
+/// A list that has failed is made again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Held by whoever has not yet told everything of now.
 #[derive(Debug, Clone)]
@@ -57,51 +61,58 @@ pub fn aside<T: Send + 'static, F: Future<Output = ()>>(
     Ok(news)
 }
 
+/// What is seen of the associations: all of them, or why they are not seen for now.
+pub type Seen = Result<BTreeSet<Association>, String>;
+
 /// The associations of one namespace, now and whenever they have changed. Those of now are there when
 /// this returns. It ends when nobody listens any more.
 ///
 /// # Errors
 /// As [`aside`].
-pub fn spawn(opened: Opened) -> io::Result<UnboundedReceiver<BTreeSet<Association>>> {
+pub fn spawn(opened: Opened) -> io::Result<UnboundedReceiver<Seen>> {
     aside(|tell, pending| async move {
         tokio::select! {
             () = tell.closed() => {}
             // Nobody may be listening any more; then this ends shortly.
-            () = follow(opened, pending, |known| drop(tell.send(known))) => {}
+            () = follow(opened, pending, |seen| drop(tell.send(seen))) => {}
         }
     })
 }
 
-/// Lists a namespace's associations, and again whenever they have changed.
-pub async fn follow(opened: Opened, pending: Pending, mut tell: impl FnMut(BTreeSet<Association>)) {
+/// Lists a namespace's associations, and again whenever they have changed, or the last list has failed.
+pub async fn follow(opened: Opened, pending: Pending, mut tell: impl FnMut(Seen)) {
     let clock = Clock::start();
     let mut watch = match opened.register() {
         Ok(watch) => watch,
-        Err(error) => return unseen(&error),
+        Err(error) => return tell(Err(error.to_string())),
     };
-    list(&mut watch, &mut tell);
+    let mut listed = list(&mut watch, &mut tell);
     drop(pending);
     loop {
-        poll_fn(|context| watch.poll_ready(context)).await;
+        if listed {
+            poll_fn(|context| watch.poll_ready(context)).await;
+        } else {
+            tokio::time::sleep(AGAIN).await;
+        }
         match watch.changed() {
-            Ok(false) => {}
-            Ok(true) => {
+            Ok(false) if listed => {}
+            Ok(_) => {
                 let begin = clock.now();
-                list(&mut watch, &mut tell);
+                listed = list(&mut watch, &mut tell);
                 tokio::time::sleep(clock.now().since(begin) * REST).await;
             }
-            Err(error) => return unseen(&error),
+            Err(error) => {
+                listed = false;
+                tell(Err(error.to_string()));
+            }
         }
     }
 }
 
-fn list(watch: &mut Watch, tell: &mut impl FnMut(BTreeSet<Association>)) {
-    match watch.associations() {
-        Ok(known) => tell(known),
-        Err(error) => unseen(&error),
-    }
-}
-
-fn unseen(error: &io::Error) {
-    tracing::warn!(%error, "the kernel's security associations cannot be seen: collisions are not noticed");
+/// Tells all associations of now, and whether that could be done.
+fn list(watch: &mut Watch, tell: &mut impl FnMut(Seen)) -> bool {
+    let seen = watch.associations().map_err(|error| error.to_string());
+    let listed = seen.is_ok();
+    tell(seen);
+    listed
 }

@@ -93,11 +93,6 @@ impl Inbound {
         Ok(Opened { inner, packet, sequence, is_new })
     }
 
-    /// Begins the replay window anew with this number: the far end has begun its numbers anew.
-    pub fn reseat(&mut self, sequence: u64) {
-        self.window.reseat(sequence);
-    }
-
     /// Decrypts what proves itself, and says whether its number is new; then the window has it now.
     fn unseal(&mut self, packet: &[u8], scratch: &mut Vec<u8>) -> Result<(u64, bool), Reject> {
         let header = peek(packet)?;

@@ -30,14 +30,6 @@ impl Window {
         Self { width: width.into(), top: 0, words: vec![0; words].into() }
     }
 
-    /// Begins anew with this number, the only one taken.
-    pub fn reseat(&mut self, sequence: u64) {
-        self.words.fill(0);
-        self.top = 0;
-        // An empty window takes whatever comes, but for 0, which nobody sends.
-        let _ = self.take(sequence);
-    }
-
     /// How wide it is; 0 where it takes every number.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "made of 32 bits")]
