@@ -196,7 +196,7 @@ fn learn(reflector: &mut Reflector, seen: Seen) {
     match seen {
         Ok(known) => reflector.handle_kernel_associations(&known),
         Err(error) => {
-            tracing::warn!(error, "the kernel's security associations cannot be seen: collisions are not noticed")
+            tracing::warn!(error, "the kernel's security associations cannot be seen: collisions are not noticed");
         }
     }
 }
