@@ -4,6 +4,8 @@
 //! A tunnel without usable keys is unknown, with the reason, and never down: that it cannot be probed
 //! says nothing about what it carries.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,6 +14,7 @@ use super::Time;
 use super::numbers::Numbers;
 use super::obstacle::Obstacle;
 use super::settings::{Source, Terms};
+use crate::wire::Ends;
 use crate::wire::esp::{Fingerprint, Inbound, IvSeed, Keys, Outbound};
 use crate::wire::probe::Seal;
 
@@ -95,6 +98,14 @@ pub struct Start {
     pub pair: Option<Pair>,
     /// Why nobody knows which sequence numbers of the pair have been used.
     pub lost: Option<String>,
+}
+
+/// The first of a pair's SPIs, outbound and inbound, that the kernel has, too: the outbound one for the far
+/// endpoint, the inbound one for the near one.
+#[must_use]
+pub fn clash(outer: Ends, [spi_out, spi_in]: [u32; 2], known: &BTreeSet<(IpAddr, u32)>) -> Option<u32> {
+    let pair = [(outer.far(), spi_out), (outer.local(), spi_in)];
+    pair.into_iter().find(|association| known.contains(association)).map(|(_, spi)| spi)
 }
 
 /// What `adit sa show` shows.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::associations::{AssociationView, Associations, Pair, Start};
+use super::associations::{AssociationView, Associations, Pair, Start, clash};
 use super::event::Kind;
 use super::numbers::Numbers;
 use super::obstacle::Obstacle;
@@ -83,8 +83,8 @@ impl Engine {
         if self.exits.contains(&(namespace, outer.far(), spi_out)) {
             return Err(Refusal::SpiTaken(spi_out));
         }
-        let foreign = self.kernel.get(&namespace);
-        match clash(outer, [spi_out, spi_in], foreign) {
+        let known = self.kernel.get(&namespace);
+        match known.and_then(|known| clash(outer, [spi_out, spi_in], known)) {
             Some(spi) => Err(Refusal::Conflict(spi)),
             None => Ok(()),
         }
@@ -229,7 +229,8 @@ impl Engine {
         let (outer, namespace) = (prober.settings.onion.outer, prober.settings.namespace);
         let Some(associations) = &mut prober.associations else { return };
         let spis = associations.current().map(|pair| [pair.outbound.spi(), pair.inbound.spi()]);
-        associations.set_conflict(spis.and_then(|spis| clash(outer, spis, self.kernel.get(&namespace))));
+        let known = self.kernel.get(&namespace);
+        associations.set_conflict(spis.zip(known).and_then(|(spis, known)| clash(outer, spis, known)));
         let obstacle = associations.obstacle();
         self.set_obstacle(now, tunnel, obstacle);
     }
@@ -344,12 +345,4 @@ impl Prober {
             self.template = crate::wire::Template::new(&self.settings.onion);
         }
     }
-}
-
-/// The first of these SPIs that the kernel has, too: the outbound one for the far endpoint, the inbound
-/// one for the near one.
-fn clash(outer: Ends, [spi_out, spi_in]: [u32; 2], known: Option<&BTreeSet<(IpAddr, u32)>>) -> Option<u32> {
-    let known = known?;
-    let pairs = [(outer.far(), spi_out), (outer.local(), spi_in)];
-    pairs.into_iter().find(|pair| known.contains(pair)).map(|(_, spi)| spi)
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use super::{FarTunnel, Reflector};
 use crate::engine::Obstacle;
+use crate::engine::associations::clash;
 use crate::engine::esp::Reserve;
 use crate::engine::ledger::{Lost, NotReserved};
 use crate::engine::numbers::Numbers;
@@ -114,8 +115,7 @@ impl FarTunnel {
     /// The first of its SPIs that the kernel has for the same address, too.
     fn clash(&self, known: &BTreeSet<(IpAddr, u32)>) -> Option<u32> {
         let pair = self.pair()?;
-        let own = [(self.outer.far(), pair.outbound.spi()), (self.outer.local(), pair.inbound.spi())];
-        own.into_iter().find(|association| known.contains(association)).map(|(_, spi)| spi)
+        clash(self.outer, [pair.outbound.spi(), pair.inbound.spi()], known)
     }
 }
 

@@ -1,37 +1,32 @@
 //! Key files as a service has them: handed over by systemd, and by nobody else.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::os::unix::fs::{chown, symlink};
+use std::path::Path;
 use std::process::Command;
 
-use tempfile::TempDir;
+use crate::esp::Files;
 
-/// A folder that systemd might have made for the service, and one beside it; a key in each.
-struct Service(TempDir);
+/// Key files, a folder that systemd might have made for the service, and one beside it; a key in each.
+struct Service(Files);
+
+impl Deref for Service {
+    type Target = Files;
+
+    fn deref(&self) -> &Files {
+        &self.0
+    }
+}
 
 impl Service {
     fn new() -> Self {
-        let service = Self(tempfile::tempdir().unwrap());
+        let service = Self(Files::new());
         for folder in ["credentials", "elsewhere"] {
             fs::create_dir(service.path(folder)).unwrap();
             service.write(&format!("{folder}/out"), "a0".repeat(64));
         }
-        service.write("in", "b1".repeat(64));
         service
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
-        fs::write(self.path(name), text).unwrap();
-        self.chmod(name, 0o600);
-    }
-
-    fn chmod(&self, name: &str, mode: u32) {
-        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
     /// What `adit check` says against a tunnel that has its outbound key there; nothing if it is good.

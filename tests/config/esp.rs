@@ -30,26 +30,26 @@ fn shape(tunnel: &Tunnel) -> Shape {
 }
 
 /// Keys in a folder of their own, and a tunnel that uses them.
-struct Files(TempDir);
+pub(super) struct Files(TempDir);
 
 impl Files {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let files = Self(tempfile::tempdir().unwrap());
         files.write("out", "a0".repeat(64));
         files.write("in", "b1".repeat(64));
         files
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+    pub(super) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         fs::write(self.path(name), text).unwrap();
         self.chmod(name, 0o600);
     }
 
-    fn chmod(&self, name: &str, mode: u32) {
+    pub(super) fn chmod(&self, name: &str, mode: u32) {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
