@@ -47,7 +47,7 @@ use std::time::Duration;
 pub use health::State;
 pub use penalty::Drain;
 pub use prober::{Counters, Failure};
-pub use routes::{Route, RouteTable};
+pub use routes::{Route, RouteTable, Standing};
 pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
 pub use time::{Time, WallTime};
 

@@ -22,6 +22,24 @@ pub struct Route {
     pub via: Option<IpAddr>,
 }
 
+/// What the kernel makes of a route.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// It lives in adit's own table only.
+    #[default]
+    NotManaged,
+    /// It has not been asked for yet.
+    Pending,
+    /// The kernel has it, with this metric.
+    Installed(u32),
+    /// It waits for something: a device, say.
+    Waiting(String),
+    /// Somebody else has a route of the same table, prefix and metric.
+    Conflict(String),
+    /// The kernel does not take it.
+    Refused(String),
+}
+
 /// The routes of a prefix that carry its traffic changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
