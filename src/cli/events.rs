@@ -58,6 +58,12 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
         ),
         "route" => format!("{}: traffic moves from {} to {}", text("prefix"), list("from"), list("to")),
         "local_fault" => format!("local fault ({}): {}; no tunnel is judged by it", text("fault"), text("reason")),
+        "routes" => format!("{}: traffic of {} prefixes moves in all", text("tunnel"), event["moved"]),
+        "kernel_drift" => {
+            let place = event["netns"].as_str().map(|netns| format!(" in {netns}")).unwrap_or_default();
+            format!("the kernel{place} has {} things other than they should be: {}", event["count"], list("changes"))
+        }
+        "warning" if event["tunnel"].is_null() => text("reason").to_owned(),
         "warning" => format!("{}: {}", text("tunnel"), text("reason")),
         "obstacle" if event["reason"].is_null() => format!("{}: can be probed again", text("tunnel")),
         "obstacle" => format!("{}: cannot be probed: {}", text("tunnel"), text("reason")),

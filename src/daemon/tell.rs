@@ -25,6 +25,10 @@ pub(super) fn log(event: &Event) {
             tracing::info!(tunnel, %from, %to, penalty, "{reason}");
         }
         Kind::Route { prefix, from, to } => tracing::info!(prefix, ?from, ?to, "route moved"),
+        Kind::Routes { tunnel, moved } => tracing::info!(tunnel, moved, "more routes moved than are told one by one"),
+        Kind::KernelDrift { netns, count, changes } => {
+            tracing::warn!(netns, count, ?changes, "the kernel's routes were not as they should be");
+        }
         Kind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
         Kind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
         Kind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),

@@ -47,6 +47,23 @@ pub enum Kind {
         /// Tunnels after.
         to: Vec<String>,
     },
+    /// More prefixes moved by the same transition than are told one by one.
+    Routes {
+        /// The tunnel whose penalty changed.
+        tunnel: String,
+        /// How many prefixes moved in all.
+        moved: usize,
+    },
+    /// Something of ours in the kernel's routing was not as we left it; it is being mended.
+    KernelDrift {
+        /// The namespace, unless it is the daemon's own.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        netns: Option<String>,
+        /// How many things.
+        count: usize,
+        /// The first of them, in words.
+        changes: Vec<String>,
+    },
     /// The prober's own trouble: no verdict about any tunnel.
     LocalFault {
         /// The tunnel, where it concerns one.
@@ -84,8 +101,9 @@ pub enum Kind {
     },
     /// Something wants an operator's attention before it becomes a fault.
     Warning {
-        /// The tunnel's name.
-        tunnel: String,
+        /// The tunnel's name, where it concerns one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tunnel: Option<String>,
         /// What, and what to do.
         reason: String,
     },

@@ -23,6 +23,7 @@ pub mod event;
 pub mod explain;
 pub mod health;
 pub mod inflight;
+mod kernel;
 pub mod ledger;
 pub mod numbers;
 mod obstacle;
@@ -40,7 +41,7 @@ pub mod snapshot;
 mod time;
 pub mod window;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -56,6 +57,7 @@ use crate::wire::probe::Encapsulation;
 use crate::wire::{self, Reject, payload::Secret};
 pub use associations::{Material, Pair, Start};
 use event::{Kind, Ring};
+pub use kernel::Steer;
 pub use obstacle::Obstacle;
 use outbox::Outbox;
 use prober::{Prober, Stalls};
@@ -133,6 +135,10 @@ pub struct Engine {
     kernel: BTreeMap<Namespace, BTreeSet<(IpAddr, u32)>>,
     /// Where packets are decrypted to; kept, so that none costs an allocation.
     scratch: Vec<u8>,
+    /// Tunnels whose cost may have changed since it was last asked for.
+    steered: VecDeque<u32>,
+    /// How often the kernel's routes were not as they should be.
+    drifts: u64,
     /// When a socket last lost answers on this side of the wire.
     deaf: BTreeMap<Ear, Time>,
     /// When the last turn began.
@@ -185,6 +191,8 @@ impl Engine {
             wanted: Vec::new(),
             kernel: BTreeMap::new(),
             scratch: Vec::new(),
+            steered: (0..u32::try_from(probers.len()).unwrap_or(u32::MAX)).collect(),
+            drifts: 0,
             deaf: BTreeMap::new(),
             turn: now,
             stalls: Stalls::default(),

@@ -159,6 +159,13 @@ impl Prober {
         penalty::penalty(self.held.unwrap_or(self.health.state()), self.drain)
     }
 
+    /// The penalty, once there is a reason for one: a verdict, an operator's wish, or that there will
+    /// never be a verdict.
+    pub(super) fn cost(&self) -> Option<u32> {
+        let judged = self.held.is_some() || self.health.state() != State::Unknown;
+        (judged || self.drain.is_some() || !self.settings.check.enabled).then(|| self.penalty())
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         match self.settings.check.timeout {
             Timeout::Fixed(timeout) => timeout,

@@ -112,7 +112,7 @@ impl Engine {
             if associations.became_scarce() {
                 let reason =
                     "nine tenths of the association's sequence numbers are used: give it new keys and SPIs".to_owned();
-                self.tell(now, Kind::Warning { tunnel: name, reason });
+                self.tell(now, Kind::Warning { tunnel: Some(name), reason });
             }
             self.reserve(item.tunnel);
             return Ok(number);

@@ -139,6 +139,8 @@ pub struct SelfView {
     pub hints: u64,
     /// The prober's own troubles, by kind.
     pub local_faults: Vec<(&'static str, u64)>,
+    /// How often something of ours in the kernel's routing was not as we left it.
+    pub kernel_drifts: u64,
     /// Number of the last event.
     pub last_event: u64,
 }
@@ -210,6 +212,7 @@ impl Engine {
             rejected: rejected.filter(|&(_, count)| count > 0).collect(),
             hints: self.hints,
             local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
+            kernel_drifts: self.drifts,
             last_event: self.events.last(),
         }
     }
