@@ -94,6 +94,8 @@ impl Daemon {
         let setup = Setup {
             tunnels: plan.tunnels,
             routes: plan.routes,
+            places: plan.places,
+            steers: false,
             secret: secret()?,
             record: record.is_some(),
             associations: starts,

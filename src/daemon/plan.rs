@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::kernel::Inspected;
 use super::outlet::{Device, Outlet};
-use crate::config::{Config, Netns, Tunnel as Configured};
-use crate::engine::{Egress, Material, Namespace, Route, Tunnel};
+use crate::config::{self, Config, Netns, Tunnel as Configured};
+use crate::engine::{Egress, Material, Namespace, Place, Route, Tunnel};
 use crate::io::device::{self, DeviceSender};
 use crate::io::local::Access;
 use crate::io::netns;
@@ -24,6 +24,8 @@ pub struct Plan {
     pub tunnels: Vec<Tunnel>,
     /// Routes over them.
     pub routes: Vec<Route>,
+    /// Where routes are; routes name them by index.
+    pub places: Vec<Place>,
     /// Namespaces by index: `None` is the one where the daemon runs.
     pub namespaces: Vec<Option<Netns>>,
     /// Sending sockets by index.
@@ -68,6 +70,7 @@ impl Plan {
         let mut plan = Self {
             tunnels: Vec::new(),
             routes: config.routes,
+            places: config.places.iter().map(config::Place::named).collect(),
             namespaces: Vec::new(),
             egresses: Vec::new(),
             material: BTreeMap::new(),

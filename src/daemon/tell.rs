@@ -24,7 +24,9 @@ pub(super) fn log(event: &Event) {
         Kind::Transition { tunnel, from, to, reason, penalty, .. } => {
             tracing::info!(tunnel, %from, %to, penalty, "{reason}");
         }
-        Kind::Route { prefix, from, to } => tracing::info!(prefix, ?from, ?to, "route moved"),
+        Kind::Route { prefix, table, netns, from, to } => {
+            tracing::info!(prefix, table, netns, ?from, ?to, "route moved");
+        }
         Kind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
         Kind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
         Kind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),

@@ -139,9 +139,7 @@ impl Engine {
     pub(super) fn steer(&mut self, at: Time, tunnel: u32) {
         let penalty = self.probers[tunnel as usize].penalty();
         for change in self.routes.set_penalty(tunnel, penalty) {
-            let names = |tunnels: &[u32]| tunnels.iter().map(|&tunnel| self.name(tunnel).to_owned()).collect();
-            let kind =
-                Kind::Route { prefix: change.prefix.to_string(), from: names(&change.from), to: names(&change.to) };
+            let kind = self.moved(&change);
             self.tell(at, kind);
         }
     }
