@@ -13,6 +13,7 @@ mod kernel;
 mod outlet;
 pub mod plan;
 pub mod records;
+pub mod steer;
 mod tell;
 
 use std::fs::{File, OpenOptions};
@@ -40,6 +41,7 @@ use kernel::News;
 use outlet::Outlet;
 use plan::{Plan, Sockets};
 use records::Records;
+use steer::Keeper;
 
 /// Bytes of probes that are gathered before they are sent: some 200 of the usual size.
 const OUTGOING: usize = 64 << 10;
@@ -60,6 +62,8 @@ pub struct Daemon {
     clerk: Option<Clerk>,
     /// What the kernel does beside us.
     kernel: Option<UnboundedReceiver<News>>,
+    /// Whoever keeps the kernel's routes.
+    keeper: Option<Keeper>,
     receivers: Vec<(Namespace, Receiver)>,
     outlets: Vec<Outlet>,
     inbox: Inbox,
@@ -88,12 +92,16 @@ impl Daemon {
         let clock = Clock::start();
         let Records { clerk, starts } = records(&plan, clock.wall())?;
         let kernel = kernel::watch(watches, inspected)?;
+        let steers = plan.steering.as_ref().is_some_and(|steering| !steering.dry_run);
+        let keeper = plan.steering.take().map(Keeper::start).transpose()?;
         let now = clock.now();
         let register = |(namespace, opened): (Namespace, Opened)| Ok((namespace, opened.register(now)?));
         let receivers = opened.into_iter().map(register).collect::<io::Result<_>>()?;
         let setup = Setup {
             tunnels: plan.tunnels,
             routes: plan.routes,
+            places: plan.places,
+            steers,
             secret: secret()?,
             record: record.is_some(),
             associations: starts,
@@ -105,6 +113,7 @@ impl Daemon {
             engine: Engine::new(now, clock.wall(), setup),
             clerk,
             kernel,
+            keeper,
             clock,
             receivers,
             outlets,
@@ -134,9 +143,13 @@ impl Daemon {
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
                 Some(news) = news(&mut self.kernel) => self.learn(news),
+                Some(news) = kept(&mut self.keeper) => self.hear_of_routes(news),
                 () = readable(&self.receivers) => {}
                 () = tokio::time::sleep(pause) => {}
             }
+        }
+        if let Some(keeper) = self.keeper.take() {
+            keeper.stop().await;
         }
         self.engine.handle_stop(self.clock.now());
         self.tell();
@@ -168,6 +181,7 @@ impl Daemon {
             self.engine.handle_suspend(now, slept);
         }
         self.engine.handle_timeout(now);
+        self.steer();
         self.listen();
         self.transmit();
         self.reserve();
@@ -215,6 +229,27 @@ impl Daemon {
             }
             News::Associations(_, Err(why)) => self.engine.handle_unseen(now, &why),
             News::Withheld(tunnel, why) => self.engine.handle_withheld(now, tunnel, why),
+        }
+    }
+
+    /// Passes on what tunnels cost; the kernel's routes follow.
+    fn steer(&mut self) {
+        while let Some(steer) = self.engine.poll_steer() {
+            if let Some(keeper) = &self.keeper {
+                keeper.order(steer);
+            }
+        }
+    }
+
+    fn hear_of_routes(&mut self, news: steer::News) {
+        let now = self.clock.now();
+        match news {
+            steer::News::Standings(standings) => self.engine.handle_standings(standings),
+            steer::News::Drift { netns, count, changes } => {
+                self.engine.handle_kernel_drift(now, netns, count, changes);
+            }
+            steer::News::Overrun => self.engine.handle_kernel_overrun(now),
+            steer::News::Warning(what) => self.engine.handle_kernel_warning(now, what),
         }
     }
 
@@ -382,6 +417,14 @@ fn unsent(error: Errno) -> Unsent {
 async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
     match clerk {
         Some(clerk) => clerk.report().await,
+        None => None,
+    }
+}
+
+/// The next news of the kernel's routes; none ever, where nobody keeps them.
+async fn kept(keeper: &mut Option<Keeper>) -> Option<steer::News> {
+    match keeper {
+        Some(keeper) => keeper.news().await,
         None => None,
     }
 }

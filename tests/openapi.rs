@@ -79,6 +79,8 @@ fn associations_are_as_described() {
     let setup = Setup {
         tunnels: (0..2).map(|index| sim::esp::esp_tunnel(index, Algorithm::Aes256Gcm, false)).collect(),
         routes: Vec::new(),
+        places: Vec::new(),
+        steers: false,
         secret: sim::secret(),
         record: false,
         associations: [(0, sim::esp::started(&sim::esp::gcm(1)))].into(),

@@ -56,7 +56,9 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
             text("reason"),
             thousands(event["penalty"].as_u64().unwrap_or(0))
         ),
-        "route" => format!("{}: traffic moves from {} to {}", text("prefix"), list("from"), list("to")),
+        "route" => {
+            format!("{}{}: traffic moves from {} to {}", text("prefix"), place(event), list("from"), list("to"))
+        }
         "local_fault" => format!("local fault ({}): {}; no tunnel is judged by it", text("fault"), text("reason")),
         "routes" => format!("{}: traffic of {} prefixes moves in all", text("tunnel"), event["moved"]),
         "kernel_drift" => {
@@ -94,4 +96,11 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
         "stop" => "adit stopped".to_owned(),
         other => other.to_owned(),
     }
+}
+
+/// Where a route is, if that is not where routes usually are.
+fn place(event: &Value) -> String {
+    let table = event["table"].as_u64().map(|table| format!(" in table {table}"));
+    let netns = event["netns"].as_str().map(|netns| format!(" in namespace {netns}"));
+    table.into_iter().chain(netns).collect()
 }

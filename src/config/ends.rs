@@ -160,7 +160,7 @@ pub(super) fn unusable(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-fn is_link_local(address: IpAddr) -> bool {
+pub(super) fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 

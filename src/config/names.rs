@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::defaults::NAME_MAX;
+use crate::engine;
 
 /// A network namespace: its file. One that was given by name is below `/run/netns`, where ip-netns
 /// keeps them.
@@ -44,6 +45,23 @@ impl fmt::Display for Netns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.0.strip_prefix(NETNS).ok().filter(|name| name.components().count() == 1);
         name.unwrap_or(&self.0).display().fmt(f)
+    }
+}
+
+/// Where routes are: a routing table of a network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The namespace; `None` is the one where adit runs.
+    pub netns: Option<Netns>,
+    /// The table.
+    pub table: u32,
+}
+
+impl Place {
+    /// It by name, as it is shown.
+    #[must_use]
+    pub fn named(&self) -> engine::Place {
+        engine::Place { netns: self.netns.as_ref().map(Netns::to_string), table: self.table }
     }
 }
 

@@ -24,7 +24,9 @@ pub(super) fn log(event: &Event) {
         Kind::Transition { tunnel, from, to, reason, penalty, .. } => {
             tracing::info!(tunnel, %from, %to, penalty, "{reason}");
         }
-        Kind::Route { prefix, from, to } => tracing::info!(prefix, ?from, ?to, "route moved"),
+        Kind::Route { prefix, table, netns, from, to } => {
+            tracing::info!(prefix, table, netns, ?from, ?to, "route moved");
+        }
         Kind::Routes { tunnel, moved } => tracing::info!(tunnel, moved, "more routes moved than are told one by one"),
         Kind::KernelDrift { netns, count, changes } => {
             tracing::warn!(netns, count, ?changes, "the kernel's routes were not as they should be");

@@ -42,6 +42,12 @@ pub enum Kind {
     Route {
         /// The prefix.
         prefix: String,
+        /// The routing table; absent if it is the main one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        table: Option<u32>,
+        /// The network namespace; absent if it is the one where adit runs.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        netns: Option<String>,
         /// Tunnels before.
         from: Vec<String>,
         /// Tunnels after.

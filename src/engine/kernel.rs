@@ -30,6 +30,11 @@ impl Engine {
         self.tell(now, Kind::Warning { tunnel: None, reason });
     }
 
+    /// The kernel told more of its routes than its queue holds; all was looked at anew.
+    pub fn handle_kernel_overrun(&mut self, now: Time) {
+        self.fault(now, None, "kernel-overrun", "the kernel's news of its routes overran their queue: looked at anew");
+    }
+
     /// How often something of ours in the kernel's routing was not as we left it.
     #[must_use]
     pub const fn drifts(&self) -> u64 {

@@ -31,6 +31,8 @@ mod outbox;
 pub mod penalty;
 mod prober;
 mod receive;
+mod route;
+pub mod route_view;
 pub mod routes;
 pub mod rtt;
 pub mod schedule;
@@ -48,7 +50,8 @@ use std::time::Duration;
 pub use health::State;
 pub use penalty::Drain;
 pub use prober::{Counters, Failure};
-pub use routes::{Route, RouteTable, Standing};
+pub use route::{MAIN, Place, Route, Standing};
+pub use routes::RouteTable;
 pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
 pub use time::{Time, WallTime};
 
@@ -67,8 +70,12 @@ use schedule::Timers;
 pub struct Setup {
     /// Tunnels; their place here is their index.
     pub tunnels: Vec<Tunnel>,
-    /// Routes over them.
+    /// Routes over them; their order here is their index.
     pub routes: Vec<Route>,
+    /// Where routes are; those of an index that is not here are in the main table, where adit runs.
+    pub places: Vec<Place>,
+    /// Whether the kernel's routes are to follow ours.
+    pub steers: bool,
     /// Key and epoch of this run's probes: random, from the caller.
     pub secret: Secret,
     /// Whether each sample is told as an event.
@@ -160,7 +167,7 @@ impl Engine {
     /// An engine that begins now.
     #[must_use]
     pub fn new(now: Time, wall: WallTime, setup: Setup) -> Self {
-        let Setup { tunnels, routes, secret, record, mut associations } = setup;
+        let Setup { tunnels, routes, places, steers, secret, record, mut associations } = setup;
         let way = |tunnel: &Tunnel| match tunnel.onion.encapsulation {
             Encapsulation::Gre(options) => Some((tunnel.namespace, tunnel.onion.outer, options.key)),
             Encapsulation::Esp(_) | Encapsulation::Device => None,
@@ -174,7 +181,7 @@ impl Engine {
             })
             .collect();
         let mut engine = Self {
-            routes: RouteTable::new(routes, probers.len()),
+            routes: RouteTable::new(routes, places, probers.len(), steers),
             timers: Timers::new(probers.len()),
             outbox: Outbox::default(),
             events: Ring::default(),

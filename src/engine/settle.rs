@@ -145,9 +145,7 @@ impl Engine {
         let penalty = self.probers[tunnel as usize].penalty();
         let changes = self.routes.set_penalty(tunnel, penalty);
         for change in changes.iter().take(TOLD) {
-            let names = |tunnels: &[u32]| tunnels.iter().map(|&tunnel| self.name(tunnel).to_owned()).collect();
-            let kind =
-                Kind::Route { prefix: change.prefix.to_string(), from: names(&change.from), to: names(&change.to) };
+            let kind = self.moved(change);
             self.tell(at, kind);
         }
         if changes.len() > TOLD {

@@ -7,7 +7,6 @@ use serde::{Serialize, Serializer};
 use super::obstacle::Obstacle;
 use super::penalty;
 use super::prober::Prober;
-use super::routes::Route;
 use super::time::WallTime;
 use super::{Counters, Engine, State, Time};
 use crate::wire::{Direction, Reject, probe::Kind};
@@ -107,27 +106,6 @@ pub struct Dated {
     pub reason: String,
 }
 
-/// One route.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RouteView {
-    /// Destination prefix.
-    pub prefix: String,
-    /// The tunnel's name.
-    pub tunnel: String,
-    /// Base priority.
-    pub priority: u32,
-    /// What the tunnel's state costs.
-    pub penalty: u32,
-    /// Both together: the lowest carries the traffic.
-    pub effective_priority: u32,
-    /// Share among equals.
-    pub weight: u32,
-    /// Whether it carries traffic.
-    pub selected: bool,
-    /// What the kernel has: adit keeps its own table only, so far.
-    pub kernel: &'static str,
-}
-
 /// The engine's own state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SelfView {
@@ -170,36 +148,6 @@ impl Engine {
     /// One tunnel.
     pub fn tunnel(&mut self, now: Time, tunnel: u32) -> Option<TunnelView> {
         self.probers.get_mut(tunnel as usize).map(|prober| view(prober, now))
-    }
-
-    /// All routes.
-    #[must_use]
-    pub fn route_views(&self) -> Vec<RouteView> {
-        self.routes.iter().map(|(route, selected)| self.route_view(route, selected)).collect()
-    }
-
-    /// The routes that carry traffic to an address: those chosen from the longest prefix that holds
-    /// it, or the one among them that a flow takes.
-    #[must_use]
-    pub fn lookup(&self, destination: std::net::IpAddr, flow: Option<u64>) -> Vec<RouteView> {
-        if let Some(flow) = flow {
-            return self.routes.pick(destination, flow).map(|route| self.route_view(route, true)).into_iter().collect();
-        }
-        let chosen = self.routes.candidates(destination).filter(|(_, selected)| *selected);
-        chosen.map(|(route, selected)| self.route_view(route, selected)).collect()
-    }
-
-    fn route_view(&self, route: &Route, selected: bool) -> RouteView {
-        RouteView {
-            prefix: route.prefix.to_string(),
-            tunnel: self.name(route.tunnel).to_owned(),
-            priority: route.priority,
-            penalty: self.routes.penalty(route.tunnel),
-            effective_priority: self.routes.effective_priority(route),
-            weight: route.weight,
-            selected,
-            kernel: "not managed",
-        }
     }
 
     /// The engine itself.

@@ -335,7 +335,8 @@ impl Entry {
             (None, Way::Object(_) | Way::Unreachable | Way::Other) => false,
         };
         if self.known.iter().any(|(known, is)| *known == metric && leads(is)) {
-            return Standing::Installed(metric);
+            let effective = leg.priority.saturating_add(context.penalty(leg.tunnel).unwrap_or(0));
+            return Standing::Installed(Some(metric).filter(|&metric| metric != effective));
         }
         match (self.taken(metric), self.refusal(metric)) {
             (Some(protocol), _) => Standing::Conflict(format!(

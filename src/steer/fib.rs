@@ -436,6 +436,12 @@ impl Fib {
         self.entries.iter().flat_map(|entry| entry.known.iter().filter_map(of)).collect()
     }
 
+    /// The batch that was gathered last.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        &self.batch
+    }
+
     /// Takes what became of the batch: all was done but for what was refused.
     pub fn handle_outcome(&mut self, mut refusals: Vec<Refusal>) {
         refusals.sort_unstable_by_key(|refusal| std::cmp::Reverse(refusal.place));

@@ -101,6 +101,7 @@ fn plan(tunnels: Vec<Tunnel>, exits: Vec<Exit>) -> Plan {
     Plan {
         tunnels,
         routes: Vec::new(),
+        places: Vec::new(),
         namespaces: vec![None],
         egresses: exits.into_iter().map(|exit| (0, exit)).collect(),
         material: BTreeMap::new(),

@@ -249,6 +249,7 @@ fn plan(cases: &[Case], pace: Pace) -> Plan {
     Plan {
         tunnels: (1..).zip(cases).map(|(number, case)| tunnel(number, case, pace)).collect(),
         routes: Vec::new(),
+        places: Vec::new(),
         namespaces: vec![None],
         egresses: vec![leaving(Family::V4), leaving(Family::V6)],
         material: (0..)

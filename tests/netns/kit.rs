@@ -203,6 +203,7 @@ pub(crate) fn plan(tunnels: Vec<Tunnel>) -> Plan {
     Plan {
         tunnels,
         routes: Vec::new(),
+        places: Vec::new(),
         namespaces: vec![None],
         egresses: vec![leaving(Family::V4), leaving(Family::V6)],
         material: std::collections::BTreeMap::new(),

@@ -13,7 +13,8 @@ use crate::cli::text::{Cell, Table, coloured, millis, style_of, thousands};
 use crate::cli::{Exit, Failure, Outcome, events};
 use crate::engine::event::Event;
 use crate::engine::explain::Explanation;
-use crate::engine::snapshot::{RouteView, TunnelView};
+use crate::engine::route_view::RouteView;
+use crate::engine::snapshot::TunnelView;
 use crate::engine::{Engine, Time};
 use crate::io::local::Handle;
 

@@ -97,11 +97,14 @@ impl Stage {
             weight: 1,
             device: None,
             via: None,
+            place: 0,
+            onlink: false,
         };
         let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
         Plan {
             tunnels: self.tunnels(),
             routes: vec![route(0, 100), route(1, 200)],
+            places: Vec::new(),
             namespaces: vec![None],
             egresses: vec![leaving(Family::V4), leaving(Family::V6)],
             material: BTreeMap::from([(ESP, self.material.clone())]),
