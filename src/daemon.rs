@@ -41,7 +41,7 @@ use kernel::News;
 use outlet::Outlet;
 use plan::{Plan, Sockets};
 use records::Records;
-use steer::Keeper;
+use steer::Steersman;
 
 /// Bytes of probes that are gathered before they are sent: some 200 of the usual size.
 const OUTGOING: usize = 64 << 10;
@@ -63,7 +63,7 @@ pub struct Daemon {
     /// What the kernel does beside us.
     kernel: Option<UnboundedReceiver<News>>,
     /// Whoever keeps the kernel's routes.
-    keeper: Option<Keeper>,
+    steersman: Option<Steersman>,
     receivers: Vec<(Namespace, Receiver)>,
     outlets: Vec<Outlet>,
     inbox: Inbox,
@@ -93,7 +93,7 @@ impl Daemon {
         let Records { clerk, starts } = records(&plan, clock.wall())?;
         let kernel = kernel::watch(watches, inspected)?;
         let steers = plan.steering.as_ref().is_some_and(|steering| !steering.dry_run);
-        let keeper = plan.steering.take().map(Keeper::start).transpose()?;
+        let steersman = plan.steering.take().map(Steersman::start).transpose()?;
         let now = clock.now();
         let register = |(namespace, opened): (Namespace, Opened)| Ok((namespace, opened.register(now)?));
         let receivers = opened.into_iter().map(register).collect::<io::Result<_>>()?;
@@ -113,7 +113,7 @@ impl Daemon {
             engine: Engine::new(now, clock.wall(), setup),
             clerk,
             kernel,
-            keeper,
+            steersman,
             clock,
             receivers,
             outlets,
@@ -143,13 +143,13 @@ impl Daemon {
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
                 Some(news) = news(&mut self.kernel) => self.learn(news),
-                Some(news) = kept(&mut self.keeper) => self.hear_of_routes(news),
+                Some(news) = kept(&mut self.steersman) => self.hear_of_routes(news),
                 () = readable(&self.receivers) => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
-        if let Some(keeper) = self.keeper.take() {
-            keeper.stop().await;
+        if let Some(steersman) = self.steersman.take() {
+            steersman.stop().await;
         }
         self.engine.handle_stop(self.clock.now());
         self.tell();
@@ -235,8 +235,8 @@ impl Daemon {
     /// Passes on what tunnels cost; the kernel's routes follow.
     fn steer(&mut self) {
         while let Some(steer) = self.engine.poll_steer() {
-            if let Some(keeper) = &self.keeper {
-                keeper.order(steer);
+            if let Some(steersman) = &self.steersman {
+                steersman.order(steer);
             }
         }
     }
@@ -422,9 +422,9 @@ async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
 }
 
 /// The next news of the kernel's routes; none ever, where nobody keeps them.
-async fn kept(keeper: &mut Option<Keeper>) -> Option<steer::News> {
-    match keeper {
-        Some(keeper) => keeper.news().await,
+async fn kept(steersman: &mut Option<Steersman>) -> Option<steer::News> {
+    match steersman {
+        Some(steersman) => steersman.news().await,
         None => None,
     }
 }

@@ -105,6 +105,9 @@ pub struct Run {
     /// Configuration file; conf.d/*.toml beside it is read too if it is named adit.toml
     #[arg(long, default_value = CONFIG, value_name = "FILE")]
     pub config: PathBuf,
+    /// Probe and decide, but print the changes of the kernel's routes instead of making them
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `adit demo`

@@ -1,4 +1,4 @@
-//! The keeper of the kernel's routes: a thread of its own, because writing a hundred thousand routes takes
+//! The steersman of the kernel's routes: a thread of its own, because writing a hundred thousand routes takes
 //! longer than a probe may wait.
 //!
 //! It is told what each tunnel costs, and nothing else: which routes, tables and namespaces there are it
@@ -12,7 +12,7 @@
 //! ```
 
 mod hands;
-mod space;
+mod realm;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -29,7 +29,7 @@ use crate::engine::{Route, Standing, Steer, Time};
 use crate::io::clock::Clock;
 use crate::io::netns::watch::{Seen, Watch};
 use crate::steer::{Leg, Note, Setup};
-use space::Space;
+use realm::Realm;
 
 /// How long a start waits for first verdicts: what was found in the kernel and is wanted by nothing by
 /// then goes.
@@ -46,7 +46,7 @@ pub struct Steering {
     /// How.
     pub kernel: Kernel,
     /// What, by namespace; `None` is the one where the daemon runs.
-    pub spaces: Vec<(Option<Netns>, Setup)>,
+    pub realms: Vec<(Option<Netns>, Setup)>,
     /// Whether changes are printed instead of made.
     pub dry_run: bool,
 }
@@ -67,16 +67,22 @@ impl Steering {
             tunnels: config.tunnels.len(),
         };
         // Where we are is always looked at: an earlier configuration may have left something there.
-        let mut spaces = BTreeMap::from([(None, setup())]);
+        let mut realms = BTreeMap::from([(None, setup())]);
         for (route, configured) in (0..).zip(&config.routes) {
             let place = &config.places[configured.place as usize];
-            let space = spaces.entry(place.netns.clone()).or_insert_with(setup);
-            space.legs.extend(configured.leads().then(|| leg(route, configured, place.table)));
+            let realm = realms.entry(place.netns.clone()).or_insert_with(setup);
+            realm.legs.extend(configured.leads().then(|| leg(route, configured, place.table)));
         }
         for (netns, rule) in &config.policy {
-            spaces.entry(netns.clone()).or_insert_with(setup).rules.push(rule.clone());
+            realms.entry(netns.clone()).or_insert_with(setup).rules.push(rule.clone());
         }
-        Some(Self { kernel, spaces: spaces.into_iter().collect(), dry_run: false })
+        Some(Self { kernel, realms: realms.into_iter().collect(), dry_run: false })
+    }
+
+    /// The same, but printed instead of done.
+    #[must_use]
+    pub fn dry(self) -> Self {
+        Self { dry_run: true, ..self }
     }
 }
 
@@ -86,7 +92,7 @@ fn leg(index: u32, route: &Route, table: u32) -> Leg {
     Leg { route: index, tunnel, table, prefix, priority, weight, device, via, onlink }
 }
 
-/// What the keeper tells.
+/// What the steersman tells.
 #[derive(Debug)]
 pub(super) enum News {
     /// How routes stand, by their index.
@@ -104,13 +110,13 @@ enum Order {
     Stop(oneshot::Sender<()>),
 }
 
-/// The keeper, seen from the loop.
-pub(super) struct Keeper {
+/// The steersman, seen from the loop.
+pub(super) struct Steersman {
     orders: UnboundedSender<Order>,
     news: UnboundedReceiver<News>,
 }
 
-impl Keeper {
+impl Steersman {
     /// Starts the thread.
     ///
     /// # Errors
@@ -145,8 +151,8 @@ impl Keeper {
 }
 
 struct Keeping {
-    spaces: Vec<Space>,
-    /// Named namespaces, and the spaces that they are, by place.
+    realms: Vec<Realm>,
+    /// Named namespaces, and the realms that they are, by place.
     watch: Watch,
     watched: Vec<usize>,
     clock: Clock,
@@ -155,7 +161,7 @@ struct Keeping {
     tell: UnboundedSender<News>,
 }
 
-/// Why the keeper ends.
+/// Why the steersman ends.
 enum End {
     /// It was asked to.
     Asked(oneshot::Sender<()>),
@@ -164,13 +170,13 @@ enum End {
 }
 
 impl Keeping {
-    fn new(Steering { kernel, spaces, dry_run }: Steering, tell: UnboundedSender<News>) -> Self {
-        let named = |(at, (name, _)): (usize, &(Option<Netns>, Setup))| Some((at, name.as_ref()?.path()));
-        let (watched, paths): (Vec<usize>, Vec<_>) = spaces.iter().enumerate().filter_map(named).unzip();
-        let space = |(name, setup)| Space::new(name, setup, kernel, dry_run);
-        let spaces = spaces.into_iter().map(space).collect();
+    fn new(Steering { kernel, realms, dry_run }: Steering, tell: UnboundedSender<News>) -> Self {
+        let named = |(at, (name, _)): (usize, &(Option<Netns>, Setup))| Some((at, name.as_ref()?.path().to_owned()));
+        let (watched, paths): (Vec<usize>, Vec<_>) = realms.iter().enumerate().filter_map(named).unzip();
+        let realm = |(name, setup)| Realm::new(name, setup, kernel, dry_run);
+        let realms = realms.into_iter().map(realm).collect();
         let (watch, clock) = (Watch::new(paths), Clock::start());
-        Self { spaces, watch, watched, clock, on_exit: kernel.on_exit, dry_run, tell }
+        Self { realms, watch, watched, clock, on_exit: kernel.on_exit, dry_run, tell }
     }
 
     async fn keep(mut self, mut orders: UnboundedReceiver<Order>) {
@@ -188,7 +194,7 @@ impl Keeping {
             }
             if !settled && now.since(begin) >= GRACE {
                 settled = true;
-                self.spaces.iter_mut().for_each(|space| space.fib.settle());
+                self.realms.iter_mut().for_each(|realm| realm.fib.settle());
             }
             let busy = self.step();
             self.report();
@@ -201,7 +207,7 @@ impl Keeping {
                     Some(order) => if let Some(end) = self.obey(order) { break end },
                     None => break End::Alone,
                 },
-                () = heard(&self.spaces) => self.hear(),
+                () = heard(&self.realms) => self.hear(),
                 () = tokio::time::sleep(pause) => {}
             }
         };
@@ -224,7 +230,7 @@ impl Keeping {
     fn obey(&mut self, order: Order) -> Option<End> {
         match order {
             Order::Cost(Steer { tunnel, penalty }) => {
-                self.spaces.iter_mut().for_each(|space| space.fib.set_penalty(tunnel, penalty));
+                self.realms.iter_mut().for_each(|realm| realm.fib.set_penalty(tunnel, penalty));
                 None
             }
             Order::Stop(done) => Some(End::Asked(done)),
@@ -233,8 +239,8 @@ impl Keeping {
 
     /// The namespace where we are is always there.
     fn open_own(&mut self) {
-        for space in self.spaces.iter_mut().filter(|space| space.name().is_none()) {
-            space.open(None, self.clock.now());
+        for realm in self.realms.iter_mut().filter(|realm| realm.name().is_none()) {
+            realm.open(None, self.clock.now());
         }
     }
 
@@ -242,15 +248,15 @@ impl Keeping {
     fn look(&mut self) {
         let now = self.clock.now();
         for (place, seen) in self.watch.changed() {
-            let space = &mut self.spaces[self.watched[place]];
+            let realm = &mut self.realms[self.watched[place]];
             let opened = match seen {
-                Seen::There(file) => space.open(Some(file), now),
+                Seen::There(file) => realm.open(Some(file), now),
                 Seen::Gone => {
-                    space.close("it does not exist");
+                    realm.close("it does not exist");
                     true
                 }
                 Seen::Refused(error) => {
-                    space.close(&error.to_string());
+                    realm.close(&error.to_string());
                     true
                 }
             };
@@ -263,8 +269,8 @@ impl Keeping {
     /// Has each namespace make its next changes. Whether there were any.
     fn step(&mut self) -> bool {
         let mut busy = false;
-        for space in &mut self.spaces {
-            busy |= space.step(self.clock.now());
+        for realm in &mut self.realms {
+            busy |= realm.step(self.clock.now());
         }
         busy
     }
@@ -272,18 +278,18 @@ impl Keeping {
     /// Takes the picture that is due first, if any is.
     fn take_picture(&mut self, orders: &UnboundedReceiver<Order>) -> bool {
         let now = self.clock.now();
-        let Some(space) = self.spaces.iter_mut().filter(|space| space.is_due(now)).min_by_key(|space| space.due()) else {
+        let Some(realm) = self.realms.iter_mut().filter(|realm| realm.is_due(now)).min_by_key(|realm| realm.due()) else {
             return false;
         };
         // A verdict does not wait for the end of a long list.
-        space.take_picture(&self.clock, || orders.is_empty());
+        realm.take_picture(&self.clock, || orders.is_empty());
         true
     }
 
     fn hear(&mut self) {
         let now = self.clock.now();
-        for space in &mut self.spaces {
-            if space.hear(now) {
+        for realm in &mut self.realms {
+            if realm.hear(now) {
                 // The loop may have gone; then this ends shortly.
                 let _ = self.tell.send(News::Overrun);
             }
@@ -292,21 +298,21 @@ impl Keeping {
 
     fn pause(&self) -> Duration {
         let now = self.clock.now();
-        let due = self.spaces.iter().filter_map(Space::due).min();
+        let due = self.realms.iter().filter_map(Realm::due).min();
         let pause = due.map_or(GRACE, |due: Time| due.since(now)).min(GRACE);
         if self.watched.is_empty() { pause } else { pause.min(LOOK) }
     }
 
     /// Tells what there is to tell.
     fn report(&mut self) {
-        for space in &mut self.spaces {
-            let netns = space.name();
-            let standings = space.fib.poll_standings();
-            let notes = space.fib.poll_notes().into_iter().map(|note| match note {
+        for realm in &mut self.realms {
+            let netns = realm.name();
+            let standings = realm.fib.poll_standings();
+            let notes = realm.fib.poll_notes().into_iter().map(|note| match note {
                 Note::Drift { count, examples } => News::Drift { netns: netns.clone(), count, changes: examples },
                 Note::Warning(what) => News::Warning(in_namespace(netns.as_deref(), &what)),
             });
-            let warnings = std::mem::take(&mut space.warnings).into_iter();
+            let warnings = std::mem::take(&mut realm.warnings).into_iter();
             let warnings = warnings.map(|what| News::Warning(in_namespace(netns.as_deref(), &what)));
             let standings = (!standings.is_empty() && !self.dry_run).then_some(News::Standings(standings));
             // The loop may have gone; then this ends shortly.
@@ -319,7 +325,7 @@ impl Keeping {
         let begin = self.clock.now();
         let dismantle = self.on_exit == OnExit::Remove && !self.dry_run;
         if dismantle {
-            self.spaces.iter_mut().for_each(|space| space.fib.dismantle());
+            self.realms.iter_mut().for_each(|realm| realm.fib.dismantle());
         }
         let patience = if dismantle { DISMANTLE } else { FINISH };
         while self.step() {
@@ -336,10 +342,10 @@ fn in_namespace(netns: Option<&str>, what: &str) -> String {
 }
 
 /// Until the kernel has something to tell in one of the namespaces.
-async fn heard(spaces: &[Space]) {
+async fn heard(realms: &[Realm]) {
     poll_fn(|context| {
         // Every one is asked, so that every one knows whom to wake.
-        let ready = spaces.iter().filter(|space| space.poll_ready(context)).count();
+        let ready = realms.iter().filter(|realm| realm.poll_ready(context)).count();
         if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;

@@ -99,6 +99,7 @@ fn through_device(kind: Kind, styles: &[(Style, Family)]) -> Plan {
 
 fn plan(tunnels: Vec<Tunnel>, exits: Vec<Exit>) -> Plan {
     Plan {
+        steering: None,
         tunnels,
         routes: Vec::new(),
         places: Vec::new(),

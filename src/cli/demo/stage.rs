@@ -102,6 +102,7 @@ impl Stage {
         };
         let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
         Plan {
+            steering: None,
             tunnels: self.tunnels(),
             routes: vec![route(0, 100), route(1, 200)],
             places: Vec::new(),

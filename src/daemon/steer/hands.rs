@@ -7,7 +7,7 @@ use std::task::Context;
 use ipnet::IpNet;
 
 use crate::config::{Kernel, Netns};
-use crate::io::fib::{self, Monitor, Reader, Writer};
+use crate::io::fib::{self, Monitor, Opened, Reader, Writer};
 use crate::io::netns;
 use crate::steer::{Change, Picture, Refusal};
 
@@ -25,14 +25,13 @@ impl Hands {
     /// Opens the sockets in a namespace.
     pub(super) fn open(file: Option<&File>, kernel: &Kernel, name: Option<&Netns>, dry_run: bool) -> io::Result<Self> {
         let buffer = usize::try_from(kernel.receive_buffer).unwrap_or(usize::MAX);
-        let opened = netns::within(file, || fib::open(kernel.protocol, buffer))?;
-        let (writer, reader, monitor) = opened.register()?;
+        let Opened { writer, reader, listener } = netns::within(file, || fib::open(kernel.protocol, buffer))?;
         let ip = match name {
             None => "ip".to_owned(),
             Some(name) if name.to_string().starts_with('/') => format!("nsenter --net={name} ip"),
             Some(name) => format!("ip -n {name}"),
         };
-        let (writer, monitor) = if dry_run { (None, None) } else { (Some(writer), Some(monitor)) };
+        let (writer, monitor) = if dry_run { (None, None) } else { (Some(writer), Some(listener.register()?)) };
         Ok(Self { writer, reader, monitor, ip })
     }
 

@@ -17,10 +17,12 @@ const SETTLE: Duration = Duration::from_millis(30);
 const REST: u32 = 3;
 /// A picture is given up so many times in a row.
 const INSIST: u8 = 3;
+/// In a hundred years.
+const NEVER: Time = Time::from_nanos(3_155_760_000_000_000_000);
 /// After a picture that failed.
 const AGAIN: Duration = Duration::from_secs(1);
 
-pub(super) struct Space {
+pub(super) struct Realm {
     name: Option<Netns>,
     kernel: Kernel,
     dry_run: bool,
@@ -37,7 +39,7 @@ pub(super) struct Space {
     warned: Option<String>,
 }
 
-impl Space {
+impl Realm {
     pub(super) fn new(name: Option<Netns>, setup: Setup, kernel: Kernel, dry_run: bool) -> Self {
         Self {
             name,
@@ -157,7 +159,7 @@ impl Space {
                 let now = clock.now();
                 self.rested = now + took * REST;
                 // A dry run sees what it would have done, not what is.
-                self.due = if self.dry_run { Time::MAX } else { now + self.kernel.reconcile_interval };
+                self.due = if self.dry_run { NEVER } else { now + self.kernel.reconcile_interval };
             }
             Ok(None) => self.due = clock.now() + SETTLE,
             Err(error) => {
