@@ -174,7 +174,7 @@ impl Reader {
     }
 
     /// Reads the rest of a list that was given up: the kernel begins no other before.
-    fn finish_last(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<(), Halt> {
+    fn finish_last(&self, go_on: &mut dyn FnMut() -> bool) -> Result<(), Halt> {
         while matches!(receive(&self.socket, &mut []), Ok(_) | Err(Errno::ENOBUFS)) {
             if !go_on() {
                 return Err(Halt::Unwanted);
