@@ -16,6 +16,9 @@
 //! | [`commands`] | the built program, end to end |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
 //! | [`silent`] | the built program where it must not or cannot seal, and what it says then |
+//! | [`fib`] | the kernel's routes, objects and rules: changed by us and seen by `ip`, and the other way round |
+//! | [`fib_edges`] | what must be refused, what must not be hit, what must not be lost |
+//! | [`hearing`] | what others change there is heard, and what we change is not |
 //! | [`crash`] | kill after kill while it sends ESP |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
@@ -32,7 +35,10 @@ mod change;
 mod commands;
 mod crash;
 mod devices;
+mod fib;
+mod fib_edges;
 mod forgery;
+mod hearing;
 mod inlets;
 #[path = "../kills/mod.rs"]
 mod kills;
@@ -66,6 +72,8 @@ enum Needs {
     Nft,
     /// Security associations of the kernel's, and the program ip to make them.
     Xfrm,
+    /// The program ip, and a kernel with next-hop objects.
+    Iproute,
     /// A second user: user namespaces as an ordinary user makes them have one only.
     TwoUsers,
 }
@@ -81,6 +89,10 @@ impl Case {
 
     fn with_xfrm(self) -> Self {
         Self { needs: Needs::Xfrm, ..self }
+    }
+
+    fn with_iproute(self) -> Self {
+        Self { needs: Needs::Iproute, ..self }
     }
 
     fn with_two_users(self) -> Self {
@@ -112,6 +124,7 @@ struct World {
     namespaces: Result<(), String>,
     nft: Result<(), String>,
     xfrm: Result<(), String>,
+    iproute: Result<(), String>,
     two_users: bool,
     /// A trial that cannot run is a failure.
     strict: bool,
@@ -128,6 +141,7 @@ impl World {
             namespaces: entered.map_err(|error| format!("cannot make a network namespace: {error}")),
             nft: by_hand::nft_works(),
             xfrm: silent::xfrm_works(),
+            iproute: fib::iproute_works(),
             two_users: was_root,
             strict: std::env::var_os("ADIT_REQUIRE_NETNS").is_some(),
             listing,
@@ -140,6 +154,7 @@ impl World {
             Needs::Namespaces => None,
             Needs::Nft => self.nft.clone().err(),
             Needs::Xfrm => self.xfrm.clone().err(),
+            Needs::Iproute => self.iproute.clone().err(),
             Needs::TwoUsers => (!self.two_users).then(|| "needs a second user: run as root".to_owned()),
         })
     }
@@ -161,6 +176,9 @@ fn main() -> ExitCode {
         commands::cases(),
         sealed::cases(),
         silent::cases(),
+        fib::cases(),
+        fib_edges::cases(),
+        hearing::cases(),
         crash::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();
