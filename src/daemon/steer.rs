@@ -278,7 +278,8 @@ impl Keeping {
     /// Takes the picture that is due first, if any is.
     fn take_picture(&mut self, orders: &UnboundedReceiver<Order>) -> bool {
         let now = self.clock.now();
-        let Some(realm) = self.realms.iter_mut().filter(|realm| realm.is_due(now)).min_by_key(|realm| realm.due()) else {
+        let Some(realm) = self.realms.iter_mut().filter(|realm| realm.is_due(now)).min_by_key(|realm| realm.due())
+        else {
             return false;
         };
         // A verdict does not wait for the end of a long list.

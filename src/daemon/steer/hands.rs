@@ -36,7 +36,11 @@ impl Hands {
     }
 
     /// Makes changes, and says what was refused.
-    pub(super) fn carry_out(&mut self, changes: &[Change], text: impl Fn(&Change) -> String) -> io::Result<Vec<Refusal>> {
+    pub(super) fn carry_out(
+        &mut self,
+        changes: &[Change],
+        text: impl Fn(&Change) -> String,
+    ) -> io::Result<Vec<Refusal>> {
         if let Some(writer) = &mut self.writer {
             return writer.carry_out(changes);
         }

@@ -178,7 +178,7 @@ impl Realm {
         let Some(hands) = &mut self.hands else { return false };
         match hands.hear(|table, prefix| self.fib.concerns(table, prefix)) {
             Ok(Heard::Nothing) => false,
-            Ok(Heard::Something) => {
+            Ok(Heard::Changed(_)) => {
                 self.soon(now);
                 false
             }
