@@ -143,7 +143,7 @@ impl Daemon {
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
                 Some(news) = news(&mut self.kernel) => self.learn(news),
-                Some(news) = kept(&mut self.steersman) => self.hear_of_routes(news),
+                news = kept(&mut self.steersman) => self.hear_of_routes(news),
                 () = readable(&self.receivers) => {}
                 () = tokio::time::sleep(pause) => {}
             }
@@ -241,8 +241,13 @@ impl Daemon {
         }
     }
 
-    fn hear_of_routes(&mut self, news: steer::News) {
+    fn hear_of_routes(&mut self, news: Option<steer::News>) {
         let now = self.clock.now();
+        let Some(news) = news else {
+            self.steersman = None;
+            let what = "nobody keeps the kernel's routes any more: they stay as they are; restart adit".to_owned();
+            return self.engine.handle_kernel_warning(now, what);
+        };
         match news {
             steer::News::Standings(standings) => self.engine.handle_standings(standings),
             steer::News::Drift { netns, count, changes } => {
@@ -421,11 +426,12 @@ async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
     }
 }
 
-/// The next news of the kernel's routes; none ever, where nobody keeps them.
+/// The next news of the kernel's routes; `None` if nobody keeps them any more, and never anything where
+/// nobody was to.
 async fn kept(steersman: &mut Option<Steersman>) -> Option<steer::News> {
     match steersman {
         Some(steersman) => steersman.news().await,
-        None => None,
+        None => std::future::pending().await,
     }
 }
 
