@@ -84,7 +84,8 @@ fn every_view_is_as_described() {
     for standing in [
         Standing::NotManaged,
         Standing::Pending,
-        Standing::Installed(100),
+        Standing::Installed(None),
+        Standing::Installed(Some(100)),
         Standing::Waiting(waiting),
         Standing::Conflict(conflict),
         Standing::Refused(refused),

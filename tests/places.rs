@@ -145,7 +145,7 @@ fn what_the_kernel_makes_of_a_route_is_kept_by_its_place_in_the_configuration() 
     assert_eq!(words(&engine), ["pending", "pending", "pending", "not managed"], "the last leads nowhere");
     let why = |text: &str| text.to_owned();
     engine.handle_standings([
-        (0, Standing::Installed(500_100)),
+        (0, Standing::Installed(None)),
         (2, Standing::Waiting(why("there is no device gre1"))),
         (3, Standing::Conflict(why("proto static has it"))),
         (99, Standing::Pending),
@@ -153,13 +153,15 @@ fn what_the_kernel_makes_of_a_route_is_kept_by_its_place_in_the_configuration() 
     let views = engine.route_views();
     let found: Vec<_> = views.iter().map(|view| (view.tunnel.as_str(), kernel(view))).collect();
     let wanted = [
-        ("t0", ("installed", Some(500_100), None)),
+        ("t0", ("installed", Some(100), None)),
         ("t2", ("conflict", None, Some("proto static has it"))),
         ("t1", ("waiting", None, Some("there is no device gre1"))),
         ("t3", ("not managed", None, None)),
     ];
     assert_eq!(found, wanted);
     engine.handle_standings([(3, Standing::Refused(why("Nexthop has invalid gateway")))]);
+    engine.handle_standings([(0, Standing::Installed(Some(7)))]);
+    assert_eq!(kernel(&engine.route_views()[0]), ("installed", Some(7), None), "another than the effective priority");
     let answer = engine.lookup([10, 20, 0, 1].into(), None, &Whereabouts::default());
     assert_eq!(answer.iter().map(kernel).collect::<Vec<_>>(), [("waiting", None, Some("there is no device gre1"))]);
     assert_eq!(kernel(&engine.route_views()[1]), ("refused", None, Some("Nexthop has invalid gateway")));

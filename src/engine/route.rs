@@ -59,8 +59,8 @@ pub enum Standing {
     NotManaged,
     /// It has not been asked for yet.
     Pending,
-    /// The kernel has it, with this metric.
-    Installed(u32),
+    /// The kernel has it, with this metric if it is another than the effective priority.
+    Installed(Option<u32>),
     /// It waits for something: a device, say.
     Waiting(String),
     /// Somebody else has a route of the same table, prefix and metric.
@@ -83,11 +83,11 @@ impl Standing {
         }
     }
 
-    /// The metric that the kernel has it with.
+    /// The metric that the kernel has it with, of a route with this effective priority.
     #[must_use]
-    pub const fn metric(&self) -> Option<u32> {
+    pub fn metric(&self, effective: u32) -> Option<u32> {
         match self {
-            Self::Installed(metric) => Some(*metric),
+            Self::Installed(metric) => Some(metric.unwrap_or(effective)),
             Self::NotManaged | Self::Pending | Self::Waiting(_) | Self::Conflict(_) | Self::Refused(_) => None,
         }
     }

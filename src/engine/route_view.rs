@@ -84,6 +84,7 @@ impl Engine {
 
     fn route_view(&self, index: u32, route: &Route, selected: bool) -> RouteView {
         let (place, standing) = (self.routes.place(route.place), self.routes.standing(index));
+        let effective_priority = self.routes.effective_priority(route);
         RouteView {
             prefix: route.prefix.to_string(),
             table: place.table,
@@ -91,13 +92,13 @@ impl Engine {
             tunnel: self.name(route.tunnel).to_owned(),
             priority: route.priority,
             penalty: self.routes.penalty(route.tunnel),
-            effective_priority: self.routes.effective_priority(route),
+            effective_priority,
             weight: route.weight,
             device: route.device.clone(),
             via: route.via.map(|via| via.to_string()),
             selected,
             kernel: standing.word(),
-            kernel_metric: standing.metric(),
+            kernel_metric: standing.metric(effective_priority),
             kernel_reason: standing.reason().map(str::to_owned),
         }
     }
