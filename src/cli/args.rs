@@ -53,6 +53,8 @@ pub enum Command {
     /// shows the way back. The thresholds are compressed in time, and the screen says so. Nothing is left behind.
     Demo(Demo),
     /// Validate a configuration: every problem with file, line, column and what to write instead
+    ///
+    /// What is allowed and may yet not be meant is told as a hint on standard error, and changes no exit code.
     Check(Check),
     /// Show the tunnels: state, since when, loss, round-trip time, penalty, last failure
     ///
@@ -60,7 +62,13 @@ pub enum Command {
     Status(Status),
     /// Say why a tunnel has its state, and what must happen before it has another
     Explain(Explain),
-    /// Show the route table: base priority, penalty, effective priority, and which routes carry traffic
+    /// Show the route table: base priority, penalty, effective priority, which routes carry traffic, and
+    /// what the kernel has of them
+    ///
+    /// The last column is there if adit writes routes to the kernel: installed; pending, if it has not been asked
+    /// yet; waiting, for a device, say; conflict, if somebody else has a route of the same table, prefix and
+    /// metric, which adit never touches; refused, with the kernel's reason; not managed, if the route names neither
+    /// device nor via.
     Routes(Routes),
     /// Show what happened: transitions, moved routes, local faults
     Events(Events),
@@ -183,6 +191,13 @@ pub enum RoutesCommand {
         /// Show the one that a flow with this hash takes: among equals, the hash modulo the sum of the weights decides
         #[arg(long, value_name = "HASH")]
         flow: Option<u64>,
+        /// Only in this routing table; otherwise every table that has an answer gives its own
+        #[arg(long, value_name = "N")]
+        table: Option<u32>,
+        /// Only in this network namespace, by the name that the configuration has for it; "" is the one where
+        /// adit runs
+        #[arg(long, value_name = "NAME")]
+        netns: Option<String>,
     },
 }
 

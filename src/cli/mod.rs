@@ -10,6 +10,7 @@
 pub mod args;
 mod check;
 mod client;
+mod compat;
 mod demo;
 mod drain;
 mod events;

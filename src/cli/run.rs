@@ -16,6 +16,7 @@ pub(super) fn run(args::Run { config, dry_run }: args::Run) -> Outcome {
     let config = Config::load(&config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     start_log();
     warn_of(dumpable);
+    config.hints.iter().for_each(|hint| tracing::warn!("{hint}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let stop = Stop::new()?;

@@ -70,9 +70,9 @@ impl Hops {
     /// Says so where routes are missing a next hop: the kernel is steered, and yet these are not.
     pub(super) fn hint(&self, report: &Report) {
         if let Some(Placed { at, value: count }) = self.without {
-            let those = format!("{count} of {} routes have neither `device` nor `via`", self.routes);
-            let what = "they stay in adit's own table, and the kernel does not get them";
-            report.hint(at, format!("{those}: {what}; this is the first"));
+            let those = format!("routes with neither `device` nor `via`: {count} of {}, this the first", self.routes);
+            let what = "the kernel does not get them, and they stay in adit's own table";
+            report.hint(at, format!("{those}; {what}"));
         }
     }
 }

@@ -39,10 +39,12 @@ fn read(mut section: Section<'_>, kernel: &Kernel, seen: &mut BTreeMap<Located, 
         let why = "this [[rule]] would be made by nobody";
         report.add(at, format!("{why}; write apply = true in [kernel], or remove the rule"));
     }
+    let whole = selector.is_whole(&section);
     selector.refuse_everything(&section);
     section.finish();
     let families = selector.families(family, report);
-    let (Some(table), Some(priority)) = (table, priority) else { return Vec::new() };
+    // Of half a rule it cannot be said whether it is another one's double.
+    let (Some(table), Some(priority), true) = (table, priority, whole) else { return Vec::new() };
     let rule = |family| (netns.clone(), selector.rule(family, table.value, priority.value));
     let rules: Vec<Located> = families.into_iter().map(rule).collect();
     for rule in &rules {
@@ -77,6 +79,18 @@ impl Selector {
         selector
     }
 
+    /// Whether everything that was written could be read, and something was.
+    fn is_whole(&self, section: &Section<'_>) -> bool {
+        let read = [
+            ("source", self.source.is_some()),
+            ("destination", self.destination.is_some()),
+            ("fwmark", self.fwmark.is_some()),
+            ("protocol", self.protocol.is_some()),
+            ("destination_port", self.ports.is_some()),
+        ];
+        read.iter().all(|&(key, read)| read == section.has(key)) && read.iter().any(|&(_, read)| read)
+    }
+
     /// A port is of a protocol that has ports.
     fn refuse_ports(&self, section: &Section<'_>) {
         let Some(ports) = self.ports else { return };
@@ -100,7 +114,7 @@ impl Selector {
     }
 
     /// The families that it can be of: that of its prefixes and protocol, or else the one that is
-    /// written, or both.
+    /// written, or both. None if they contradict each other.
     fn families(&self, written: Option<Placed<Family>>, report: &Report) -> Vec<Family> {
         let prefix = |key, prefix: Option<Placed<IpNet>>| Some((key, prefix?.at, family(prefix?.value)));
         let protocol = self.protocol.and_then(|Placed { at, value }| Some(("protocol", at, family_of(value)?)));
@@ -109,15 +123,18 @@ impl Selector {
         let Some((first, _, family)) = told.next() else {
             return written.map_or_else(|| vec![Family::V4, Family::V6], |written| vec![written.value]);
         };
+        let mut families = vec![family];
         for (key, at, _) in told.filter(|(.., other)| *other != family) {
+            families.clear();
             let why = format!("of another family than `{first}`, and no packet is of both");
             let name = name(family);
             report.add(at, format!("`{key}` is {why}; write an {name} one, or two rules, or remove it"));
         }
         if let Some(written) = written {
+            families.clear();
             report.add(written.at, format!("`family` is said by `{first}` already; remove it"));
         }
-        vec![family]
+        families
     }
 
     fn rule(&self, family: Family, table: u32, priority: u32) -> Rule {

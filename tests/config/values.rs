@@ -48,6 +48,7 @@ fn an_effective_configuration_reads_back_as_an_equal_one() {
         let text = config.effective();
         let again = parse(&text);
         assert_eq!((&again.daemon, &again.routes), (&config.daemon, &config.routes));
+        assert_eq!((&again.places, &again.kernel, &again.policy), (&config.places, &config.kernel, &config.policy));
         assert_eq!(again.tunnels.len(), config.tunnels.len());
         for (one, other) in again.tunnels.iter().zip(&config.tunnels) {
             assert!(same(one, other), "{}: {text}", one.name);
