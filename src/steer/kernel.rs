@@ -23,7 +23,8 @@ pub struct Hop {
 /// Where a route leads.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// To neighbours, sorted; by weight if there are several.
+    /// To neighbours, by weight if there are several. Of IPv4 the order matters to the kernel: it deletes a
+    /// route only if its hops are named in the order in which it has them.
     Hops(Vec<Hop>),
     /// By a next-hop object.
     Object(u32),
