@@ -9,11 +9,12 @@
 //! | [`device`] | sending through one of the kernel's own tunnel devices |
 //! | [`xfrm`] | watching the kernel's security associations |
 //! | [`links`] | veth pairs and addresses in namespaces that we made |
+//! | [`tunnels`] | the kernel's tunnel devices, addresses and routes, for a proposal |
 //! | [`local`] | the local socket: HTTP with JSON |
 //! | [`ledger`] | the durable record of ESP sequence numbers |
 //! | `lock` | a lock file: who owns a path |
 //!
-//! May import: the engine's and the wire's values, and the crates that wrap system calls.
+//! May import: the engine's and the wire's values, `config::propose`'s, and the crates that wrap system calls.
 
 pub mod clock;
 pub mod device;
@@ -23,4 +24,5 @@ pub mod local;
 mod lock;
 pub mod netns;
 pub mod raw;
+pub mod tunnels;
 pub mod xfrm;
