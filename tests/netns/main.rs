@@ -12,6 +12,7 @@
 //! | [`burden`] | traffic beside the probes, a full queue, a prober that cannot run |
 //! | [`paths`] | more than one tunnel: namespaces, return paths, marks |
 //! | [`devices`] | by which device a packet comes, and by which it can leave |
+//! | [`discover`] | a configuration from what the kernel has |
 //! | [`site`] | a place for the built program |
 //! | [`commands`] | the built program, end to end |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
@@ -32,6 +33,7 @@ mod change;
 mod commands;
 mod crash;
 mod devices;
+mod discover;
 mod forgery;
 mod inlets;
 #[path = "../kills/mod.rs"]
@@ -66,6 +68,8 @@ enum Needs {
     Nft,
     /// Security associations of the kernel's, and the program ip to make them.
     Xfrm,
+    /// Tun devices, and the program ip to make them.
+    Tun,
     /// A second user: user namespaces as an ordinary user makes them have one only.
     TwoUsers,
 }
@@ -83,6 +87,10 @@ impl Case {
         Self { needs: Needs::Xfrm, ..self }
     }
 
+    fn with_tun(self) -> Self {
+        Self { needs: Needs::Tun, ..self }
+    }
+
     fn with_two_users(self) -> Self {
         Self { needs: Needs::TwoUsers, ..self }
     }
@@ -96,8 +104,8 @@ impl Case {
                 Ok(())
             });
         };
-        // That a second user is missing is no fault of the machine: run as root, too.
-        if world.strict && needs != Needs::TwoUsers {
+        // What only root has is missing by no fault of the machine: run as root, too.
+        if world.strict && (world.two_users || !matches!(needs, Needs::TwoUsers | Needs::Tun)) {
             return Trial::test(name, move || Err(Failed::from(reason)));
         }
         if !world.listing {
@@ -112,6 +120,7 @@ struct World {
     namespaces: Result<(), String>,
     nft: Result<(), String>,
     xfrm: Result<(), String>,
+    tun: Result<(), String>,
     two_users: bool,
     /// A trial that cannot run is a failure.
     strict: bool,
@@ -128,6 +137,7 @@ impl World {
             namespaces: entered.map_err(|error| format!("cannot make a network namespace: {error}")),
             nft: by_hand::nft_works(),
             xfrm: silent::xfrm_works(),
+            tun: discover::tun_works(),
             two_users: was_root,
             strict: std::env::var_os("ADIT_REQUIRE_NETNS").is_some(),
             listing,
@@ -140,6 +150,7 @@ impl World {
             Needs::Namespaces => None,
             Needs::Nft => self.nft.clone().err(),
             Needs::Xfrm => self.xfrm.clone().err(),
+            Needs::Tun => self.tun.clone().err(),
             Needs::TwoUsers => (!self.two_users).then(|| "needs a second user: run as root".to_owned()),
         })
     }
@@ -158,6 +169,7 @@ fn main() -> ExitCode {
         burden::cases(),
         paths::cases(),
         devices::cases(),
+        discover::cases(),
         commands::cases(),
         sealed::cases(),
         silent::cases(),
