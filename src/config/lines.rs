@@ -3,6 +3,9 @@
 use std::fmt::Display;
 use std::path::Path;
 
+/// Columns of a comment.
+const WIDTH: usize = 100;
+
 /// The text so far.
 #[derive(Default)]
 pub(super) struct Lines(String);
@@ -35,9 +38,21 @@ impl Lines {
         self.text(key, path.to_string_lossy());
     }
 
-    /// What is for people; no line break may be in it.
+    /// What is for people, in as many lines as it takes; no line break may be in it.
     pub(super) fn comment(&mut self, words: impl Display) {
-        self.0 += &format!("# {words}\n");
+        let words = words.to_string();
+        let mut line = String::from("#");
+        for word in words.split(' ') {
+            if line.len() > 1 && line.chars().count() + 1 + word.chars().count() > WIDTH {
+                self.0 += &line;
+                self.0.push('\n');
+                line.truncate(1);
+            }
+            line.push(' ');
+            line += word;
+        }
+        self.0 += line.trim_end();
+        self.0.push('\n');
     }
 
     pub(super) fn into_text(self) -> String {

@@ -17,7 +17,9 @@ use rtnetlink::packet_route::link::{
     InfoData, InfoGre, InfoGre6, InfoIpTunnel, InfoVti, InfoXfrm, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
     LinkMessage,
 };
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHop, RouteNextHopFlags, RouteType, RouteVia,
+};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
 use super::links;
@@ -195,7 +197,8 @@ fn way(message: RouteMessage) -> Option<Way> {
         hops: Vec::new(),
         odd: odd(&message),
     };
-    let (mut hop, mut object) = (Hop { link: 0, via: None, weight: 1 }, false);
+    let onlink = header.flags.contains(RouteFlags::Onlink);
+    let (mut hop, mut object) = (Hop { link: 0, via: None, onlink, weight: 1 }, false);
     for attribute in message.attributes {
         match attribute {
             RouteAttribute::Destination(destination) => {
@@ -239,7 +242,8 @@ fn odd(message: &RouteMessage) -> Option<Odd> {
 fn hop(hop: &RouteNextHop) -> Hop {
     let via = hop.attributes.iter().find_map(gateway);
     // `rtnh_hops` is the weight less one.
-    Hop { link: hop.interface_index, via, weight: u16::from(hop.hops) + 1 }
+    let onlink = hop.flags.contains(RouteNextHopFlags::Onlink);
+    Hop { link: hop.interface_index, via, onlink, weight: u16::from(hop.hops) + 1 }
 }
 
 fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {

@@ -163,7 +163,9 @@ fn remedy(own: IpNet) -> String {
 }
 
 fn without_address(link: &Link, addresses: &[&Address]) -> String {
-    let has: Vec<String> = addresses.iter().map(|address| address.own.to_string()).collect();
+    let link_local = |own: &IpNet| matches!(own, IpNet::V6(own) if own.addr().is_unicast_link_local());
+    let own = addresses.iter().map(|address| address.own).filter(|own| !link_local(own));
+    let has: Vec<String> = own.map(|own| own.to_string()).collect();
     let has = if has.is_empty() { "it has no address".to_owned() } else { format!("it has only {}", has.join(", ")) };
     let wanted = match (
         carries(link, IpAddr::from([10, 0, 0, 1])),

@@ -107,6 +107,8 @@ pub struct Hop {
     pub link: u32,
     /// The gateway.
     pub via: Option<IpAddr>,
+    /// The gateway is taken for a neighbour, whatever the addresses of the device say.
+    pub onlink: bool,
     /// Share among the hops of a route, 1 to 256.
     pub weight: u16,
 }
@@ -171,10 +173,11 @@ impl<'a> View<'a> {
         self.links.get(&index).map_or_else(|| format!("device {index}"), |link| super::plain(&link.name))
     }
 
-    /// A device's addresses, in the kernel's order, IPv4 first.
+    /// A device's addresses, in the kernel's order, IPv4 first; but of a sit device, which is made for
+    /// IPv6, IPv6 first.
     pub(super) fn addresses(&self, link: &Link) -> Vec<&'a Address> {
         let mut addresses = self.addresses.get(&link.index).cloned().unwrap_or_default();
-        addresses.sort_by_key(|address| address.own.addr().is_ipv6());
+        addresses.sort_by_key(|address| address.own.addr().is_ipv6() != (link.kind == Kind::Sit));
         addresses
     }
 

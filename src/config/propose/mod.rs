@@ -56,7 +56,7 @@ pub fn propose(found: &Found, netns: Option<&Netns>) -> Proposal {
         how_to_probe(&mut lines);
     }
     fit.iter().for_each(|choice| choice.write(netns, &mut lines));
-    unfit.iter().for_each(|choice| choice.write_left_out(&view, &mut lines));
+    tunnel::write_left_out(&unfit, &view, &mut lines);
     if route::write_all(&view, &fit, &mut lines) > 0 {
         kernel(&mut lines);
     }

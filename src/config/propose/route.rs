@@ -16,6 +16,8 @@ use crate::engine::penalty::{BASE_MAX, DEGRADED, DOWN};
 
 /// The kernel's own table of ordinary routes (`RT_TABLE_MAIN`).
 const MAIN: u32 = 254;
+/// Its table of this host's own addresses (`RT_TABLE_LOCAL`).
+const LOCAL: u32 = 255;
 /// The tag of adit's routes.
 const OURS: u8 = 212;
 /// The steps between priorities that are not the kernel's metrics.
@@ -42,10 +44,8 @@ type Groups<'a> = BTreeMap<(bool, u32, IpNet), Group<'a>>;
 /// Writes every route over a chosen device, and says how many they are.
 pub(super) fn write_all(view: &View<'_>, fit: &[Choice<'_>], lines: &mut Lines) -> usize {
     let choices: BTreeMap<u32, &Choice<'_>> = fit.iter().map(|choice| (choice.link.index, choice)).collect();
-    let (mut written, mut seen) = (0, BTreeSet::new());
-    for ((_, table, prefix), group) in gather(view, &choices) {
-        written += group.write(view, table, prefix, &mut seen, lines);
-    }
+    let groups = gather(view, &choices).into_iter();
+    let written = groups.map(|((_, table, prefix), group)| group.write(view, table, prefix, lines)).sum();
     unresolved(view, lines);
     written
 }
@@ -71,29 +71,22 @@ fn is_link_local(prefix: IpNet) -> bool {
     address.is_multicast() || matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// Prefixes over tunnels that are written already, each with the device's index.
-type Seen = BTreeSet<(Option<u32>, IpNet, u32)>;
-
 impl Group<'_> {
-    fn write(self, view: &View<'_>, table: u32, prefix: IpNet, seen: &mut Seen, lines: &mut Lines) -> usize {
-        let (mut legs, odd): (Vec<_>, Vec<_>) = self.legs.into_iter().partition(|leg| leg.way.odd.is_none());
+    fn write(self, view: &View<'_>, table: u32, prefix: IpNet, lines: &mut Lines) -> usize {
+        let (mut legs, odd): (Vec<_>, Vec<_>) = self.legs.into_iter().partition(|leg| leg.why_odd().is_none());
         // Of two over one tunnel the one that was adit's already counts, or the one that wins.
         legs.sort_by_key(|leg| (leg.way.protocol != OURS, leg.base()));
-        let (mut kept, mut left) = (Vec::<Leg<'_>>::new(), Vec::new());
-        for leg in legs {
-            let key = (TABLE_KEY.then_some(table), prefix, leg.hop.link);
-            if seen.insert(key) { kept.push(leg) } else { left.push(leg) }
-        }
+        let mut seen = BTreeSet::new();
+        let (mut kept, twice): (Vec<_>, Vec<_>) = legs.into_iter().partition(|leg| seen.insert(leg.hop.link));
         kept.sort_by_key(Leg::base);
-        let remarks = odd.iter().map(Leg::why_odd).chain(left.iter().map(Leg::why_twice));
+        let remarks = odd.iter().chain(&twice).map(Leg::why_left_out);
         let remarks: Vec<String> = remarks.chain(self.beside.iter().map(|beside| passing_by(view, beside))).collect();
         if !remarks.is_empty() {
             lines.gap();
             lines.comment(format_args!("Left out, of the kernel's routes to {prefix}{}:", in_table(table)));
             remarks.iter().for_each(|remark| lines.comment(format_args!("- {remark}")));
         }
-        let bases: Vec<u32> = kept.iter().map(Leg::base).collect();
-        for (leg, priority) in kept.iter().zip(priorities(&bases)) {
+        for (leg, priority) in kept.iter().zip(priorities(&kept)) {
             leg.write(table, prefix, priority, lines);
         }
         kept.len()
@@ -119,39 +112,52 @@ impl Leg<'_> {
         if self.hop.weight != 1 {
             lines.line("weight", self.hop.weight);
         }
-        self::table(table, lines);
-        lines.text("device", &self.choice.link.name);
-        if let Some(via) = self.hop.via {
-            let usable = via.is_ipv4() == prefix.addr().is_ipv4() && ends::unusable(via).is_none();
-            if usable {
-                lines.text("via", via.to_string());
-            } else {
-                lines.comment(format_args!("The kernel's has the gateway {via}, which cannot be written here."));
-            }
+        if table != MAIN {
+            lines.line("table", table);
         }
+        lines.text("device", &self.choice.link.name);
+        self.write_via(lines);
         self.way.source.iter().for_each(|source| {
             lines.comment(format_args!("The kernel's proposes the source address {source}; adit's would not."));
         });
     }
 
-    fn why_odd(&self) -> String {
-        let why = match self.way.odd {
-            Some(Odd::Tos) => "is for packets of one type of service only",
-            Some(Odd::From) => "is for packets from one prefix only",
-            Some(Odd::Encap) => "wraps its packets (encap)",
-            Some(Odd::Object) | None => "leads nobody knows where",
-        };
-        format!("{}: it {why}", self.described())
+    fn write_via(&self, lines: &mut Lines) {
+        match (self.hop.via, self.via()) {
+            (_, Some(via)) => lines.text("via", via.to_string()),
+            (Some(via), None) => {
+                lines.comment(format_args!("The kernel's has the gateway {via}, which cannot be written here."));
+            }
+            (None, None) => {}
+        }
+        if self.hop.onlink && self.via().is_some() {
+            lines.line("onlink", true);
+        }
     }
 
-    fn why_twice(&self) -> String {
-        format!("{}: a tunnel has one route to a prefix", self.described())
+    /// The gateway, if it can be written.
+    fn via(&self) -> Option<IpAddr> {
+        let same_family = |via: &IpAddr| via.is_ipv4() == self.way.prefix.addr().is_ipv4();
+        self.hop.via.filter(same_family).filter(|via| ends::unusable(*via).is_none())
     }
 
-    fn described(&self) -> String {
-        let Way { table, metric, protocol, .. } = *self.way;
+    /// Why adit can have no such route.
+    fn why_odd(&self) -> Option<&'static str> {
+        match self.way.odd {
+            _ if self.way.table == LOCAL => Some("it is in the table of this host's own addresses"),
+            Some(Odd::Tos) => Some("it is for packets of one type of service only"),
+            Some(Odd::From) => Some("it is for packets from one prefix only"),
+            Some(Odd::Encap) => Some("it wraps its packets (encap)"),
+            Some(Odd::Object) => Some("the kernel does not say where it leads"),
+            None => None,
+        }
+    }
+
+    fn why_left_out(&self) -> String {
+        let Way { metric, protocol, .. } = *self.way;
         let device = super::plain(&self.choice.link.name);
-        format!("one over {device}{}, metric {metric}, protocol {}", in_table(table), maker(protocol))
+        let why = self.why_odd().unwrap_or("a tunnel has one route to a prefix");
+        format!("one over {device}, metric {metric}, protocol {}: {why}", maker(protocol))
     }
 }
 
@@ -161,31 +167,31 @@ fn passing_by(view: &View<'_>, (way, hop): &(&Way, &Hop)) -> String {
     format!("one over {device}, metric {}, protocol {maker}: it goes through no tunnel above", way.metric)
 }
 
-/// Whether `[[route]]` has a `table`, and a prefix so one route a tunnel and table.
-const TABLE_KEY: bool = false;
-
-/// The routing table of a route, if it is not the main one.
-fn table(table: u32, lines: &mut Lines) {
-    match (table, TABLE_KEY) {
-        (MAIN, _) => {}
-        (_, true) => lines.line("table", table),
-        (_, false) => lines.comment(format_args!("table = {table}")),
-    }
-}
-
 fn in_table(table: u32) -> String {
     if table == MAIN { String::new() } else { format!(" in table {table}") }
 }
 
 /// Priorities in the order of the metrics, which is rising: the metrics themselves if all of them can
 /// be priorities, else one step after the other.
-fn priorities(metrics: &[u32]) -> Vec<u32> {
-    if metrics.iter().all(|metric| defaults::PRIORITY.contains(metric)) {
-        return metrics.to_vec();
+fn priorities(legs: &[Leg<'_>]) -> Vec<u32> {
+    let metrics: Vec<u32> = legs.iter().map(Leg::base).collect();
+    let apart = share_nothing(legs);
+    if !apart && metrics.iter().all(|metric| defaults::PRIORITY.contains(metric)) {
+        return metrics;
     }
-    let ranks: BTreeSet<u32> = metrics.iter().copied().collect();
-    let rank = |metric: &u32| (1..).zip(&ranks).find(|(_, known)| *known == metric).map_or(1, |(rank, _)| rank);
-    metrics.iter().map(|metric| STEP.saturating_mul(rank(metric)).min(BASE_MAX)).collect()
+    let (mut rank, mut last) = (0_u32, None);
+    let priority = |metric| {
+        rank += u32::from(apart || last.replace(metric) != Some(metric));
+        rank.saturating_mul(STEP).min(BASE_MAX)
+    };
+    metrics.into_iter().map(priority).collect()
+}
+
+/// Whether some of these have one metric and yet are no hops of one route: Linux makes none of IPv6 hops
+/// without a gateway (`rt6_qualify_for_ecmp`), and takes the first.
+fn share_nothing(legs: &[Leg<'_>]) -> bool {
+    let bare = |leg: &Leg<'_>| leg.way.prefix.addr().is_ipv6() && leg.via().is_none();
+    legs.windows(2).any(|two| two[0].base() == two[1].base()) && legs.iter().any(bare)
 }
 
 /// Routes of which the kernel says no device.

@@ -35,6 +35,10 @@ pub(super) fn choose<'a>(view: &View<'a>) -> Vec<Choice<'a>> {
 const FALLBACK: [&str; 9] =
     ["gre0", "gretap0", "erspan0", "ip6gre0", "tunl0", "sit0", "ip6tnl0", "ip_vti0", "ip6_vti0"];
 
+fn is_fallback(link: &Link) -> bool {
+    link.remote.is_none() && FALLBACK.contains(&link.name.as_str())
+}
+
 /// Why a device cannot be probed, whatever its addresses are. What `io::device` refuses is among it.
 fn unfit(link: &Link) -> Option<String> {
     let many = || {
@@ -46,8 +50,8 @@ fn unfit(link: &Link) -> Option<String> {
         };
         !fixed
     };
-    let why = if link.remote.is_none() && FALLBACK.contains(&link.name.as_str()) {
-        "the kernel's own, for packets that no other device takes".to_owned()
+    let why = if is_fallback(link) {
+        "it is the kernel's own, for packets that no other device takes".to_owned()
     } else if link.kind == Kind::Ethernet {
         "it carries Ethernet, and takes no bare IP packets".to_owned()
     } else if link.external {
@@ -77,6 +81,18 @@ fn name(device: &str, taken: &mut BTreeSet<String>) -> String {
     name
 }
 
+/// Comments in place of the `[[tunnel]]` that there are not.
+pub(super) fn write_left_out(unfit: &[Choice<'_>], view: &View<'_>, lines: &mut Lines) {
+    let (fallback, others): (Vec<_>, Vec<_>) = unfit.iter().partition(|choice| is_fallback(choice.link));
+    others.iter().for_each(|choice| choice.write_left_out(view, lines));
+    let names: Vec<&str> = fallback.iter().map(|choice| choice.link.name.as_str()).collect();
+    if !names.is_empty() {
+        lines.gap();
+        let what = "the kernel's own, for packets that no other device takes";
+        lines.comment(format_args!("Left out: {what}: {}.", names.join(", ")));
+    }
+}
+
 impl Choice<'_> {
     /// Its `[[tunnel]]`.
     pub(super) fn write(&self, netns: Option<&Netns>, lines: &mut Lines) {
@@ -101,7 +117,7 @@ impl Choice<'_> {
     }
 
     /// A comment in place of its `[[tunnel]]`.
-    pub(super) fn write_left_out(&self, view: &View<'_>, lines: &mut Lines) {
+    fn write_left_out(&self, view: &View<'_>, lines: &mut Lines) {
         let Err(why) = &self.inner else { return };
         lines.gap();
         lines.comment(format_args!("Left out: {}, {}: {why}.", plain(&self.link.name), self.described()));
