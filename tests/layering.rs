@@ -106,8 +106,8 @@ fn rooms_named(code: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn wire_engine_and_steer_are_pure() {
-    for room in ["wire", "engine", "steer"] {
+fn wire_engine_steer_and_proposals_are_pure() {
+    for room in ["wire", "engine", "steer", "config/propose"] {
         for (file, code) in sources(room) {
             assert_eq!(impurities(&code), Vec::<&str>::new(), "{} is in a pure room", file.display());
         }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::Netns;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
 /// Where the daemon's local socket is, unless told otherwise.
@@ -56,6 +57,12 @@ pub enum Command {
     ///
     /// What is allowed and may yet not be meant is told as a hint on standard error, and changes no exit code.
     Check(Check),
+    /// Print a configuration for the tunnels, addresses and routes that the kernel already has
+    ///
+    /// Knows gre, ip6gre, ipip, sit, ip6tnl, vti, vti6, xfrm, wireguard and tun devices. What is printed loads as it is: comments
+    /// say what had to be guessed, what is left out and why. Nothing is changed. Needs no root, but CAP_SYS_ADMIN for another
+    /// network namespace. Exit code 1 if there is no tunnel to check.
+    Discover(Discover),
     /// Show the tunnels: state, since when, loss, round-trip time, penalty, last failure
     ///
     /// With the name of a tunnel: everything about it, and exit code 1 if it is checked and not healthy.
@@ -144,6 +151,14 @@ pub struct Check {
     /// The file is a far end's, for adit reflect
     #[arg(long, conflicts_with = "effective")]
     pub reflect: bool,
+}
+
+/// `adit discover`
+#[derive(Debug, Arguments)]
+pub struct Discover {
+    /// Look into this network namespace, by name or path
+    #[arg(long, value_name = "N", value_parser = Netns::read)]
+    pub netns: Option<Netns>,
 }
 
 /// `adit status`

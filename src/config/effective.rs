@@ -1,10 +1,8 @@
 //! A configuration written out again, with everything that it did not say filled in.
 
-use std::fmt::Display;
-use std::path::Path;
-
 use super::check::Cadence;
 use super::kernel::{Kernel, NotifyRoutes, OnExit};
+use super::lines::Lines;
 use super::names::Netns;
 use super::notation::{dscp_written, fwmark_written, percent, ports_written, written};
 use super::policy::{self, protocol_written};
@@ -17,42 +15,16 @@ use crate::steer::{Mode, Rule};
 use crate::wire::esp::Shape;
 use crate::wire::{Encapsulation, Family, Kind, gre};
 
-/// TOML text, line by line.
-struct Lines(String);
-
-impl Lines {
-    fn header(&mut self, header: &str) {
-        if !self.0.is_empty() {
-            self.0.push('\n');
-        }
-        self.0 += header;
-        self.0.push('\n');
-    }
-
-    fn line(&mut self, key: &str, value: impl Display) {
-        self.0 += &format!("{key} = {value}\n");
-    }
-
-    fn text(&mut self, key: &str, value: impl Into<String>) {
-        self.line(key, toml::Value::String(value.into()));
-    }
-
-    /// A path that is not UTF-8 cannot have come from a file that is.
-    fn path(&mut self, key: &str, path: &Path) {
-        self.text(key, path.to_string_lossy());
-    }
-}
-
 /// The whole text. No key is in it: only the paths of key files.
 pub(super) fn text(config: &Config) -> String {
-    let mut lines = Lines(String::new());
+    let mut lines = Lines::default();
     daemon(&config.daemon, &mut lines);
     rules("[defaults.health_check.rules]", &config.rules, &mut lines);
     config.tunnels.iter().for_each(|tunnel| self::tunnel(tunnel, &mut lines));
     config.routes.iter().for_each(|route| self::route(route, config, &mut lines));
     config.policy.iter().for_each(|(netns, rule)| self::rule(netns.as_ref(), rule, &mut lines));
     kernel(&config.kernel, &mut lines);
-    lines.0
+    lines.into_text()
 }
 
 fn daemon(daemon: &Daemon, lines: &mut Lines) {

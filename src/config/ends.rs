@@ -86,7 +86,7 @@ fn point_to_point(address: IpAddr) -> String {
 }
 
 /// The other address of a /31 or /127 (RFC 3021, RFC 6164), the other usable one of a /30 or /126.
-fn other_end(written: IpNet) -> Result<IpAddr, String> {
+pub(super) fn other_end(written: IpNet) -> Result<IpAddr, String> {
     let beside = |mask: u8| match written.addr() {
         IpAddr::V4(address) => IpAddr::from(Ipv4Addr::from_bits(address.to_bits() ^ u32::from(mask))),
         IpAddr::V6(address) => IpAddr::from(Ipv6Addr::from_bits(address.to_bits() ^ u128::from(mask))),

@@ -24,6 +24,8 @@
 //! | `refused` | what later versions will do |
 //! | `defaults` | every default and limit |
 //! | `effective` | a configuration written out again |
+//! | [`propose`] | a configuration from what the kernel has |
+//! | `lines` | TOML, line by line |
 //! | `near` | "did you mean" |
 //!
 //! May import: `engine`, `steer` and `wire` for the values that it makes, `reflect::plan`.
@@ -39,12 +41,14 @@ mod esp;
 mod hops;
 mod kernel;
 mod key_file;
+mod lines;
 mod names;
 mod near;
 mod notation;
 mod policy;
 mod possible;
 mod problem;
+pub mod propose;
 mod reflect;
 mod refused;
 mod route;

@@ -17,8 +17,8 @@ impl Netns {
     /// The namespace of this name or absolute path.
     ///
     /// # Errors
-    /// Why there can be none.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    /// Why there can be none, as the end of a sentence that begins with the key.
+    pub fn read(text: &str) -> Result<Self, String> {
         if text.starts_with('/') {
             // /var/run is a link to /run, and two names for one namespace would be two to us.
             let path = text.strip_prefix("/var").filter(|rest| rest.starts_with(NETNS)).unwrap_or(text);

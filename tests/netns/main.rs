@@ -12,6 +12,7 @@
 //! | [`burden`] | traffic beside the probes, a full queue, a prober that cannot run |
 //! | [`paths`] | more than one tunnel: namespaces, return paths, marks |
 //! | [`devices`] | by which device a packet comes, and by which it can leave |
+//! | [`discover`] | a configuration from what the kernel has |
 //! | [`site`] | a place for the built program |
 //! | [`commands`] | the built program, end to end |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
@@ -35,6 +36,7 @@ mod change;
 mod commands;
 mod crash;
 mod devices;
+mod discover;
 mod fib;
 mod fib_edges;
 mod forgery;
@@ -74,6 +76,8 @@ enum Needs {
     Xfrm,
     /// The program ip, and a kernel with next-hop objects.
     Iproute,
+    /// Tun devices, and the program ip to make them.
+    Tun,
     /// A second user: user namespaces as an ordinary user makes them have one only.
     TwoUsers,
 }
@@ -95,6 +99,10 @@ impl Case {
         Self { needs: Needs::Iproute, ..self }
     }
 
+    fn with_tun(self) -> Self {
+        Self { needs: Needs::Tun, ..self }
+    }
+
     fn with_two_users(self) -> Self {
         Self { needs: Needs::TwoUsers, ..self }
     }
@@ -108,8 +116,8 @@ impl Case {
                 Ok(())
             });
         };
-        // That a second user is missing is no fault of the machine: run as root, too.
-        if world.strict && needs != Needs::TwoUsers {
+        // What only root has is missing by no fault of the machine: run as root, too.
+        if world.strict && (world.two_users || !matches!(needs, Needs::TwoUsers | Needs::Tun)) {
             return Trial::test(name, move || Err(Failed::from(reason)));
         }
         if !world.listing {
@@ -125,6 +133,7 @@ struct World {
     nft: Result<(), String>,
     xfrm: Result<(), String>,
     iproute: Result<(), String>,
+    tun: Result<(), String>,
     two_users: bool,
     /// A trial that cannot run is a failure.
     strict: bool,
@@ -142,6 +151,7 @@ impl World {
             nft: by_hand::nft_works(),
             xfrm: silent::xfrm_works(),
             iproute: fib::iproute_works(),
+            tun: discover::tun_works(),
             two_users: was_root,
             strict: std::env::var_os("ADIT_REQUIRE_NETNS").is_some(),
             listing,
@@ -155,6 +165,7 @@ impl World {
             Needs::Nft => self.nft.clone().err(),
             Needs::Xfrm => self.xfrm.clone().err(),
             Needs::Iproute => self.iproute.clone().err(),
+            Needs::Tun => self.tun.clone().err(),
             Needs::TwoUsers => (!self.two_users).then(|| "needs a second user: run as root".to_owned()),
         })
     }
@@ -173,6 +184,7 @@ fn main() -> ExitCode {
         burden::cases(),
         paths::cases(),
         devices::cases(),
+        discover::cases(),
         commands::cases(),
         sealed::cases(),
         silent::cases(),
