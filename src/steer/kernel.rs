@@ -23,8 +23,8 @@ pub struct Hop {
 /// Where a route leads.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// To neighbours, by weight if there are several. Of IPv4 the order matters to the kernel: it deletes a
-    /// route only if its hops are named in the order in which it has them.
+    /// To neighbours, by weight if there are several; in the kernel's order, by which it looks for what it is
+    /// to delete.
     Hops(Vec<Hop>),
     /// By a next-hop object.
     Object(u32),

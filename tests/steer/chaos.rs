@@ -108,8 +108,8 @@ fn happen(mut rig: Rig, event: Event) -> Rig {
     rig.stale |= !matches!(event, Event::Verdict(..) | Event::Steps(_) | Event::Run | Event::Look | Event::Kill(..));
     match event {
         Event::Verdict(tunnel, cost) => rig.verdict(tunnel, cost),
-        Event::Steps(count) => (0..count).for_each(|_| drop(rig.step())),
-        Event::Run => drop(rig.run()),
+        Event::Steps(count) => (0..count).for_each(|_| _ = rig.step()),
+        Event::Run => _ = rig.run(),
         Event::Look => rig.look(),
         Event::Down(number) => rig.kernel.down(&device(number)),
         Event::Up(number) => rig.kernel.up(&device(number)),

@@ -270,7 +270,6 @@ fn take(routes: &mut Vec<KernelRoute>, mut route: KernelRoute) {
     let last = routes.last_mut().filter(|last| matches!(last.prefix, IpNet::V6(_)) && key(last) == key(&route));
     if let (Some(Way::Hops(hops)), Way::Hops(more)) = (last.map(|last| &mut last.way), &mut route.way) {
         hops.append(more);
-        hops.sort_unstable();
     } else {
         routes.push(route);
     }
