@@ -155,10 +155,12 @@ impl Fib {
                 known.iter().filter_map(left).collect()
             };
             let (before, now) = (left(before), left(&entry.known));
-            for route in before.iter().filter(|route| lacks(&now, route)) {
+            // Where the kernel has put a gateway without a device, only this picture says.
+            let unseen = |metric: &u32| before.iter().any(|(of, way)| of == metric && is_unseen(way));
+            for route in before.iter().filter(|route| lacks(&now, route) && !unseen(&route.0)) {
                 drift.add(|| tell(route, "is gone"));
             }
-            for route in now.iter().filter(|route| lacks(&before, route)) {
+            for route in now.iter().filter(|route| lacks(&before, route) && !unseen(&route.0)) {
                 drift.add(|| tell(route, "is new"));
             }
         }
@@ -207,6 +209,11 @@ fn remember_weights(entry: &mut Entry, before: &Known) {
             hop.weight = known.weight;
         }
     }
+}
+
+/// Whether no picture has shown yet which device a hop leads to.
+fn is_unseen(way: &Way) -> bool {
+    matches!(way, Way::Hops(hops) if hops.iter().any(|hop| hop.device == 0))
 }
 
 /// What the kernel lets be of a route when devices go: that is no drift.
