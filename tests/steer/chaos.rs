@@ -204,6 +204,11 @@ proptest! {
                 rig.look();
             }
         }
-        recover(rig).assert_settled();
+        let mut rig = recover(rig);
+        // What the kernel does not tell of, nobody can clear away: a device alone between two gateways. It
+        // takes several kills in the middle of several changes of the configuration to come to that.
+        if !rig.kernel.hid {
+            rig.assert_settled();
+        }
     }
 }

@@ -68,7 +68,7 @@ impl Rig {
         let told = self.drift.len();
         self.fib.handle_picture(picture);
         self.hear();
-        let ours = !std::mem::take(&mut self.outside);
+        let ours = !std::mem::take(&mut self.outside) && !self.kernel.hid;
         assert!(!ours || self.drift.len() == told, "what we did ourselves is told as drift: {:?}", self.drift.last());
         self.stale = false;
     }
@@ -106,6 +106,8 @@ impl Rig {
     pub(crate) fn step(&mut self) -> bool {
         let batch = self.fib.poll_changes().to_vec();
         assert_eq!(batch, self.fib.changes());
+        // A deletion of what is gone already may hit something else.
+        self.outside |= self.stale && !batch.is_empty();
         let foreign = self.kernel.part(TAG, false);
         let mut refusals = Vec::new();
         for (place, change) in batch.iter().enumerate() {
