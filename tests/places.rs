@@ -1,5 +1,7 @@
 //! Routes in several tables and namespaces, and what the kernel makes of them.
 
+#![expect(clippy::unwrap_used, reason = "a test's own constants")]
+
 mod sim;
 
 use std::collections::BTreeMap;
@@ -20,7 +22,7 @@ fn places() -> Vec<Place> {
 
 fn route(prefix: &str, place: u32, tunnel: u32, priority: u32) -> Route {
     Route {
-        prefix: prefix.parse().expect("a test's own prefix"),
+        prefix: prefix.parse().unwrap(),
         place,
         tunnel,
         priority,
@@ -56,7 +58,7 @@ fn tenants() -> Vec<Route> {
 }
 
 fn asked(engine: &Engine, destination: &str, table: Option<u32>, netns: Option<&str>) -> Vec<String> {
-    let destination: IpAddr = destination.parse().expect("a test's own address");
+    let destination: IpAddr = destination.parse().unwrap();
     let whereabouts = Whereabouts { table, netns: netns.map(str::to_owned) };
     let each = [None, Some(7)].map(|flow| {
         let views = engine.lookup(destination, flow, &whereabouts);
@@ -87,11 +89,11 @@ fn a_penalty_moves_a_prefix_at_its_own_place_only_and_the_event_says_where() {
     engine.set_drain(at_ms(1), 2, Some(Drain::Degraded));
     assert_eq!(asked(&engine, "10.1.1.1", None, None), ["t0", "t1", "t3"]);
     let moved = |engine: &Engine| -> Vec<Value> {
-        let told = engine.events().after(0).map(|event| serde_json::to_value(event).expect("a value"));
+        let told = engine.events().after(0).map(|event| serde_json::to_value(event).unwrap());
         told.filter(|event| event["kind"] == "route").collect()
     };
     let [event] = &moved(&engine)[..] else { panic!("one prefix moves") };
-    let mut fields = event.as_object().expect("an object").clone();
+    let mut fields = event.as_object().unwrap().clone();
     ["id", "at"].into_iter().for_each(|field| drop(fields.remove(field)));
     let wanted = json!({"kind": "route", "prefix": "10.0.0.0/8", "table": 100, "from": ["t2"], "to": ["t3"]});
     assert_eq!(Value::Object(fields), wanted);
@@ -104,7 +106,7 @@ fn where_a_route_usually_is_no_event_says() {
     let mut engine = engine([routes, blue].concat(), false);
     engine.set_drain(at_ms(1), 0, Some(Drain::Down));
     engine.set_drain(at_ms(1), 2, Some(Drain::Down));
-    let told = engine.events().after(0).map(|event| serde_json::to_value(event).expect("a value"));
+    let told = engine.events().after(0).map(|event| serde_json::to_value(event).unwrap());
     let told: Vec<Value> = told.filter(|event| event["kind"] == "route").collect();
     let [here, blue] = &told[..] else { panic!("two prefixes move: {told:?}") };
     assert!(here.get("table").is_none() && here.get("netns").is_none(), "{here}");

@@ -137,9 +137,9 @@ fn rules(keys: &str) -> Vec<Rule> {
 fn a_rule_is_of_the_family_that_it_speaks_of_or_of_both() {
     let (v4, v6) = (rule(Family::V4), rule(Family::V6));
     let prefix = |text: &str| Some(text.parse().unwrap());
-    let source = Rule { source: prefix("172.64.240.252/30"), ..v4.clone() };
+    let source = Rule { source: prefix("172.64.240.252/30"), ..rule(Family::V4) };
     assert_eq!(rules("source = \"172.64.240.252/30\""), [source]);
-    let both = Rule { source: prefix("2001:db8::/32"), destination: prefix("fd00::1/128"), ..v6.clone() };
+    let both = Rule { source: prefix("2001:db8::/32"), destination: prefix("fd00::1/128"), ..rule(Family::V6) };
     assert_eq!(rules("source = \"2001:db8::/32\"\ndestination = \"fd00::1\""), [both]);
     let marked = |rule: &Rule| Rule { fwmark: Some((1, u32::MAX)), ..rule.clone() };
     assert_eq!(rules("fwmark = 1"), [marked(&v4), marked(&v6)]);
