@@ -21,6 +21,8 @@ pub(super) struct Context {
     pub(super) backstop: bool,
     /// What each tunnel's state costs; `None` before its first verdict.
     pub(super) penalties: Vec<Option<u32>>,
+    /// What it cost at most where its routes were found, before that.
+    found: Vec<u32>,
     /// Whether all verdicts that are to be waited for are there: what was found and is not confirmed
     /// by now is surplus.
     pub(super) settled: bool,
@@ -37,6 +39,7 @@ impl Context {
             mode,
             backstop,
             penalties: vec![None; tunnels],
+            found: vec![0; tunnels],
             settled: false,
             ending: false,
             devices: Vec::new(),
@@ -72,6 +75,23 @@ impl Context {
 
     pub(super) fn penalty(&self, tunnel: u32) -> Option<u32> {
         self.penalties.get(tunnel as usize).copied().flatten()
+    }
+
+    /// Notes how a route over a tunnel was found.
+    pub(super) fn find(&mut self, tunnel: u32, cost: u32) {
+        if let Some(found) = self.found.get_mut(tunnel as usize) {
+            *found = cost.max(*found);
+        }
+    }
+
+    /// What a tunnel's state costs; before there is a verdict, as it was found.
+    pub(super) fn cost(&self, tunnel: u32) -> u32 {
+        self.penalty(tunnel).unwrap_or_else(|| self.found.get(tunnel as usize).copied().unwrap_or(0))
+    }
+
+    /// Whether a hop over this device can carry traffic, so far as that is known here.
+    pub(super) fn is_up(&self, index: u32) -> bool {
+        index == 0 || self.devices.iter().any(|device| device.index == index && device.up)
     }
 
     /// How a device is called, for people.

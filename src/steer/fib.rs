@@ -5,26 +5,25 @@
 //! handle_picture   what the kernel has (at the start, after events, now and then)
 //! set_penalty      a verdict
 //! poll_changes …   a batch; then handle_outcome with what was refused, then the next one
-//! poll_standing, poll_note      what became of the routes, what a person should know
+//! poll_standings, poll_notes     what became of the routes, what a person should know
 //! ```
+
+mod outcome;
+mod picture;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ipnet::IpNet;
 
 use super::context::Context;
-use super::entry::{EEXIST, Entry, Leg, alike};
+use super::entry::{Entry, Leg};
 use super::groups::Groups;
-use super::{Change, Foreign, KernelRoute, Mode, Note, Picture, Refusal, Rule, Setup, Way, number, text};
+use super::{Change, Foreign, KernelRoute, Mode, Note, Rule, Setup, Way, number, text};
 use crate::engine::Standing;
-use crate::engine::penalty::DOWN;
 use crate::wire::Family;
 
 /// Prefixes whose changes are gathered in one batch: between two batches a fresh verdict is heard.
 const CHUNK: usize = 512;
-/// What is told in full of many things of a kind.
-const EXAMPLES: usize = 10;
-
 /// To whom a change of the batch belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
@@ -75,6 +74,8 @@ pub struct Fib {
     notes: Vec<Note>,
     /// What was warned of already.
     warned: BTreeSet<Foreign>,
+    /// Objects and rules that the kernel did not take, as they were told, and why.
+    untaken: BTreeMap<String, String>,
     fallen_back: bool,
 }
 
@@ -107,6 +108,7 @@ impl Fib {
             standings: Vec::new(),
             notes: Vec::new(),
             warned: BTreeSet::new(),
+            untaken: BTreeMap::new(),
             fallen_back: false,
         };
         legs.iter().for_each(|leg| fib.insert(leg));
@@ -148,15 +150,15 @@ impl Fib {
         self.doubt
     }
 
-    /// Sets what a tunnel's state costs; `None` before its first verdict.
+    /// Sets what a tunnel's state costs; `None` before its first verdict, and of no effect after it.
     pub fn set_penalty(&mut self, tunnel: u32, penalty: Option<u32>) {
         let Some(known) = self.context.penalties.get_mut(tunnel as usize) else { return };
-        let before = std::mem::replace(known, penalty);
-        if before == penalty {
+        if penalty.is_none() || *known == penalty {
             return;
         }
-        if !self.over[tunnel as usize].is_empty() {
-            self.unjudged = self.unjudged + usize::from(penalty.is_none()) - usize::from(before.is_none());
+        let before = std::mem::replace(known, penalty);
+        if before.is_none() && !self.over[tunnel as usize].is_empty() {
+            self.unjudged -= 1;
         }
         self.groups.touch();
         if !self.context.settled && self.unjudged == 0 {
@@ -191,163 +193,6 @@ impl Fib {
     fn touch_all(&mut self) {
         self.groups.touch();
         (0..number(self.entries.len())).for_each(|at| self.touch(at));
-    }
-
-    /// The namespace is not there: all that was in it is gone, and that is no drift.
-    pub fn handle_lost(&mut self, why: &str) {
-        self.seen = false;
-        self.doubt = false;
-        (self.stage, self.batch, self.owners) = (Stage::Common, Vec::new(), Vec::new());
-        self.chunk.clear();
-        self.strays.clear();
-        self.known_rules.clear();
-        for entry in &mut self.entries {
-            entry.known.clear();
-            entry.foreign.clear();
-            for leg in &mut entry.legs {
-                let standing = Standing::Waiting(why.to_owned());
-                if leg.told != standing {
-                    leg.told = standing.clone();
-                    self.standings.push((leg.route, standing));
-                }
-            }
-        }
-    }
-
-    /// Takes what the kernel has. What differs from what it should have will be mended; what differs from
-    /// what it had is told as drift.
-    pub fn handle_picture(&mut self, picture: Picture) {
-        let first = !std::mem::replace(&mut self.seen, true);
-        self.doubt = false;
-        (self.stage, self.batch, self.owners) = (Stage::Common, Vec::new(), Vec::new());
-        self.chunk.clear();
-        let moved = self.context.see(&picture.links);
-        let mut drift = Drift::default();
-        self.choose_mode(&picture);
-        if first && self.context.mode == Mode::Nexthop {
-            self.groups.assign(&self.context, &picture.taken);
-        }
-        let mut gone = Vec::new();
-        self.groups.see(picture.nexthops.as_deref().unwrap_or_default(), first, &mut gone);
-        gone.into_iter().for_each(|what| drift.add(|| what));
-        self.see_rules(picture.rules, first, &mut drift);
-        let before = self.see_routes(picture.routes, picture.foreign);
-        if first {
-            self.entries.iter_mut().for_each(|entry| entry.adopt(&self.context));
-        } else {
-            self.compare(&before, &mut drift);
-        }
-        // Without a difference there is nothing to do, which is nearly always so.
-        for at in 0..number(self.entries.len()) {
-            let entry = &mut self.entries[at as usize];
-            let news = entry.forgive() || entry.known != before[at as usize];
-            if first || moved || news || !self.in_accord(at) {
-                self.touch(at);
-            }
-        }
-        self.warn();
-        if drift.count > 0 {
-            self.notes.push(Note::Drift { count: drift.count, examples: drift.examples });
-        }
-    }
-
-    fn in_accord(&self, at: u32) -> bool {
-        let entry = &self.entries[at as usize];
-        let wanted = entry.wanted(&self.context, &self.groups);
-        let mut changes = Vec::new();
-        entry.adds(&wanted, &mut changes);
-        entry.deletes(&wanted, &self.context, &mut changes);
-        changes.is_empty()
-    }
-
-    fn choose_mode(&mut self, picture: &Picture) {
-        let lacking = self.mode == Mode::Nexthop && picture.nexthops.is_none();
-        self.context.mode = if lacking { Mode::Metric } else { self.mode };
-        if lacking && !std::mem::replace(&mut self.fallen_back, true) {
-            let what =
-                "this kernel has no next-hop objects (Linux has them since 5.3): falling back to mode = \"metric\"";
-            self.notes.push(Note::Warning(what.to_owned()));
-        }
-    }
-
-    fn see_rules(&mut self, rules: Vec<Rule>, first: bool, drift: &mut Drift) {
-        let now: BTreeSet<Rule> = rules.into_iter().collect();
-        if !first {
-            for rule in self.known_rules.difference(&now) {
-                drift.add(|| format!("rule {} is gone", rule.priority));
-            }
-            for rule in now.difference(&self.known_rules) {
-                drift.add(|| format!("rule {} is new", rule.priority));
-            }
-        }
-        self.known_rules = now;
-        self.refused_rules.clear();
-    }
-
-    /// Takes the routes, and gives back those of before, by entry.
-    fn see_routes(&mut self, routes: Vec<KernelRoute>, foreign: Vec<Foreign>) -> Vec<Vec<(u32, Way)>> {
-        let before = self.entries.iter_mut().map(|entry| std::mem::take(&mut entry.known)).collect();
-        self.strays.clear();
-        self.entries.iter_mut().for_each(|entry| entry.foreign.clear());
-        for route in routes {
-            match self.by_prefix.get(&(route.table, route.prefix)) {
-                Some(&at) => self.entries[at as usize].known.push((route.metric, route.way)),
-                None => self.strays.push(route),
-            }
-        }
-        for Foreign { table, prefix, metric, protocol } in foreign {
-            if let Some(&at) = self.by_prefix.get(&(table, prefix)) {
-                self.entries[at as usize].foreign.push((metric, protocol));
-            }
-        }
-        before
-    }
-
-    fn compare(&self, before: &[Vec<(u32, Way)>], drift: &mut Drift) {
-        for (entry, before) in self.entries.iter().zip(before) {
-            let lacks = |routes: &[(u32, Way)], (metric, way): &(u32, Way)| {
-                !routes.iter().any(|(of, is)| of == metric && (alike(way, is) || way == is))
-            };
-            let tell = |(metric, way): &(u32, Way), what: &str| {
-                let (table, prefix, metric, way) = (entry.table, entry.prefix, *metric, way.clone());
-                format!("{} {what}", text::brief(&KernelRoute { table, prefix, metric, way }, &self.context))
-            };
-            for route in before.iter().filter(|route| lacks(&entry.known, route)) {
-                drift.add(|| tell(route, "is gone"));
-            }
-            for route in entry.known.iter().filter(|route| lacks(before, route)) {
-                drift.add(|| tell(route, "is new"));
-            }
-        }
-    }
-
-    /// Tells of routes of others that would carry a prefix's traffic instead of ours.
-    fn warn(&mut self) {
-        let mut outranked = Drift::default();
-        for entry in &self.entries {
-            let Some(base) = entry.legs.iter().map(|leg| leg.priority).min() else { continue };
-            for &(metric, protocol) in entry.foreign.iter().filter(|(metric, _)| *metric < base.saturating_add(DOWN)) {
-                let foreign = Foreign { table: entry.table, prefix: entry.prefix, metric, protocol };
-                if self.warned.insert(foreign) {
-                    let when = if metric < base { "always" } else { "when ours are penalised" };
-                    outranked.add(|| {
-                        let whose = text::protocol(protocol);
-                        format!("{} metric {metric} of protocol {whose} wins {when}", entry.prefix)
-                    });
-                }
-            }
-        }
-        if outranked.count > 0 {
-            let Drift { count, examples } = outranked;
-            let what = format!(
-                "routes of others carry the traffic of {count} prefixes instead of ours: {}{}; remove them, or give them \
-                 a metric above {}",
-                examples.join(", "),
-                if count > examples.len() { ", …" } else { "" },
-                DOWN + crate::engine::penalty::BASE_MAX,
-            );
-            self.notes.push(Note::Warning(what));
-        }
     }
 
     /// The next changes to be made, all in one go; empty once the kernel has all that it should have.
@@ -399,11 +244,11 @@ impl Fib {
 
     fn gather_deletes(&mut self) {
         for at in std::mem::take(&mut self.chunk) {
-            let (entry, before) = (&self.entries[at as usize], self.batch.len());
-            entry.deletes(&entry.wanted(&self.context, &self.groups), &self.context, &mut self.batch);
+            let entry = &self.entries[at as usize];
+            let wanted = entry.wanted(&self.context, &self.groups);
+            let again = entry.deletes(&wanted, &self.context, &mut self.batch);
             self.owners.resize(self.batch.len(), Owner::Entry(at));
-            // An IPv6 hop whose weight was wrong comes back with the right one.
-            if self.batch.len() > before && self.entries[at as usize].has_siblings() {
+            if again {
                 self.touch(at);
             }
             self.tell_standing(at);
@@ -442,80 +287,6 @@ impl Fib {
         &self.batch
     }
 
-    /// Takes what became of the batch: all was done but for what was refused.
-    pub fn handle_outcome(&mut self, mut refusals: Vec<Refusal>) {
-        refusals.sort_unstable_by_key(|refusal| std::cmp::Reverse(refusal.place));
-        let batch = std::mem::take(&mut self.batch);
-        for (place, (change, owner)) in batch.into_iter().zip(std::mem::take(&mut self.owners)).enumerate() {
-            if refusals.last().is_some_and(|refusal| refusal.place == place)
-                && let Some(refusal) = refusals.pop()
-            {
-                self.refused(owner, change, refusal);
-            } else {
-                self.done(owner, change);
-            }
-        }
-    }
-
-    fn done(&mut self, owner: Owner, change: Change) {
-        match owner {
-            Owner::Entry(at) => self.entries[at as usize].done(change),
-            Owner::Stray => self.strays.clear(),
-            Owner::Nexthop => {
-                // Routes over a new group can be made only now.
-                if self.groups.done(&change) {
-                    (0..number(self.entries.len())).for_each(|at| self.touch(at));
-                }
-            }
-            Owner::Rule => match change {
-                Change::AddRule(rule) => drop(self.known_rules.insert(rule)),
-                Change::DeleteRule(rule) => drop(self.known_rules.remove(&rule)),
-                Change::AddRoute(_)
-                | Change::AppendRoute(_)
-                | Change::DeleteRoute(_)
-                | Change::AddNexthop(_)
-                | Change::ReplaceNexthop(_)
-                | Change::DeleteNexthop(_) => {}
-            },
-        }
-    }
-
-    fn refused(&mut self, owner: Owner, change: Change, refusal: Refusal) {
-        let unexplained = match &change {
-            // Whose it is, only a picture can say.
-            Change::AddRoute(_) => refusal.errno == EEXIST,
-            Change::DeleteRoute(_) | Change::DeleteNexthop(_) | Change::DeleteRule(_) => true,
-            Change::AppendRoute(_) | Change::AddNexthop(_) | Change::ReplaceNexthop(_) | Change::AddRule(_) => false,
-        };
-        self.doubt |= unexplained;
-        match owner {
-            Owner::Entry(at) => self.entries[at as usize].refuse(change, refusal),
-            Owner::Stray => self.strays.clear(),
-            Owner::Nexthop => {
-                let what = text::change(&change, self.tag, &self.context);
-                self.notes.push(Note::Warning(format!("the kernel does not take `{what}`: {}", refusal.why)));
-                self.groups.refuse(&change, refusal);
-                (0..number(self.entries.len())).for_each(|at| self.touch(at));
-            }
-            Owner::Rule => {
-                let what = text::change(&change, self.tag, &self.context);
-                match change {
-                    Change::AddRule(rule) => {
-                        self.notes.push(Note::Warning(format!("the kernel does not take `{what}`: {}", refusal.why)));
-                        self.refused_rules.insert(rule);
-                    }
-                    Change::DeleteRule(rule) => drop(self.known_rules.remove(&rule)),
-                    Change::AddRoute(_)
-                    | Change::AppendRoute(_)
-                    | Change::DeleteRoute(_)
-                    | Change::AddNexthop(_)
-                    | Change::ReplaceNexthop(_)
-                    | Change::DeleteNexthop(_) => {}
-                }
-            }
-        }
-    }
-
     fn tell_standing(&mut self, at: u32) {
         let entry = &self.entries[at as usize];
         let now = |leg: &Leg| entry.standing(leg, &self.context, &self.groups);
@@ -549,21 +320,5 @@ const fn family(prefix: &IpNet) -> Family {
     match prefix {
         IpNet::V4(_) => Family::V4,
         IpNet::V6(_) => Family::V6,
-    }
-}
-
-/// Many things of a kind: how many, and the first ones.
-#[derive(Debug, Default)]
-struct Drift {
-    count: usize,
-    examples: Vec<String>,
-}
-
-impl Drift {
-    fn add(&mut self, what: impl FnOnce() -> String) {
-        self.count += 1;
-        if self.examples.len() < EXAMPLES {
-            self.examples.push(what());
-        }
     }
 }

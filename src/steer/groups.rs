@@ -12,7 +12,7 @@ use crate::wire::Family;
 /// Numbers of ours begin here, far from those that other daemons count up from 1.
 const FIRST: u32 = 0x0AD1_0000;
 /// And there are so many.
-const COUNT: u32 = 1 << 16;
+const COUNT: u32 = 1 << 24;
 
 /// A neighbour.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +60,9 @@ pub(super) struct Groups {
     /// Where an object is found by its number.
     by_id: BTreeMap<u32, Place>,
     /// Objects of ours that nothing wants any more.
-    strays: BTreeSet<u32>,
+    strays: BTreeMap<u32, Leads>,
+    /// Whether objects have their numbers.
+    assigned: bool,
     dirty: bool,
 }
 
@@ -91,15 +93,31 @@ impl Groups {
     }
 
     /// Gives every object its number: the same at every start, so long as what it stands for stays, so
-    /// that an earlier run's are found again. Numbers that others have are left alone.
-    pub(super) fn assign(&mut self, context: &Context, taken: &[u32]) {
+    /// that an earlier run's are found again. Numbers that others have are left alone, and so are those of
+    /// ours that the kernel cannot turn into what is wanted.
+    pub(super) fn assign(&mut self, context: &Context, nexthops: &[Nexthop], taken: &[u32]) {
+        let clash = |id: &u32| self.by_id.get(id).is_some_and(|place| self.known(*place).is_none());
+        if self.assigned && !taken.iter().any(clash) {
+            return;
+        }
+        self.assigned = true;
+        let there: BTreeMap<u32, &Leads> = nexthops.iter().map(|nexthop| (nexthop.id, &nexthop.leads)).collect();
         let mut used: BTreeSet<u32> = taken.iter().copied().collect();
+        let mut free = |what: &str, group: bool| {
+            let unfit = |id: u32| match there.get(&id) {
+                None => false,
+                Some(Leads::Group(_)) => !group,
+                Some(Leads::Hop(..)) => group,
+                Some(Leads::Other) => true,
+            };
+            free(what, |id| !unfit(id) && used.insert(id))
+        };
         let name = |neighbour: &Neighbour| {
             let Neighbour { family, device, via, onlink } = neighbour;
             format!("{family:?} {} {via:?} {onlink}", context.devices[*device as usize].name)
         };
         for (neighbour, object) in &mut self.neighbours {
-            object.id = free(&name(neighbour), &mut used);
+            object.id = free(&name(neighbour), false);
         }
         for (members, object) in &mut self.groups {
             let of = |Member { priority, weight, neighbour, .. }: &Member| {
@@ -107,33 +125,57 @@ impl Groups {
             };
             let mut of: Vec<String> = members.iter().map(of).collect();
             of.sort_unstable();
-            object.id = free(&format!("group {of:?}"), &mut used);
+            object.id = free(&format!("group {of:?}"), true);
         }
         let neighbours = self.neighbours.iter().enumerate().map(|(at, (_, one))| (one.id, Place::Neighbour(at)));
         let groups = self.groups.iter().enumerate().map(|(at, (_, one))| (one.id, Place::Group(at)));
         self.by_id = neighbours.chain(groups).collect();
     }
 
-    /// Takes what the kernel has, and tells what has changed without us.
-    pub(super) fn see(&mut self, nexthops: &[Nexthop], first: bool, drift: &mut Vec<String>) {
-        let mut there: BTreeMap<u32, &Leads> = nexthops.iter().map(|nexthop| (nexthop.id, &nexthop.leads)).collect();
+    const fn known(&self, place: Place) -> Option<&Leads> {
+        match place {
+            Place::Neighbour(at) => self.neighbours.as_slice()[at].1.known.as_ref(),
+            Place::Group(at) => self.groups.as_slice()[at].1.known.as_ref(),
+        }
+    }
+
+    /// Takes what the kernel has, tells what has changed without us, and gives the objects that are gone
+    /// with their device.
+    pub(super) fn see(
+        &mut self,
+        nexthops: &[Nexthop],
+        first: bool,
+        is_up: impl Fn(u32) -> bool,
+        drift: &mut Vec<String>,
+    ) -> BTreeSet<u32> {
+        let mut there: BTreeMap<u32, Leads> =
+            nexthops.iter().map(|nexthop| (nexthop.id, nexthop.leads.clone())).collect();
+        let mut lost = BTreeSet::new();
         let objects = self.neighbours.iter_mut().map(|(_, object)| object);
         for object in objects.chain(self.groups.iter_mut().map(|(_, object)| object)) {
-            let now = there.remove(&object.id).cloned();
-            if !first && now != object.known {
-                let what = if now.is_none() { "is gone" } else { "is other than it was" };
+            let now = there.remove(&object.id);
+            let before = object.known.take().and_then(|known| without(known, &is_up, &lost));
+            if before.is_none() && now.is_none() {
+                lost.insert(object.id);
+            }
+            if !first && now != before {
+                let what = match (&before, &now) {
+                    (_, None) => "is gone",
+                    (None, _) => "is new",
+                    (Some(_), Some(_)) => "is other than it was",
+                };
                 drift.push(format!("next-hop object {} {what}", object.id));
             }
             object.known = now;
             object.refused = None;
         }
-        let strays: BTreeSet<u32> = there.into_keys().collect();
-        if !first && strays != self.strays {
-            let fresh = strays.difference(&self.strays).map(|id| format!("next-hop object {id} is new"));
-            drift.extend(fresh);
+        if !first {
+            let fresh = there.keys().filter(|id| !self.strays.contains_key(id));
+            drift.extend(fresh.map(|id| format!("next-hop object {id} is new")));
         }
-        self.strays = strays;
+        self.strays = there;
         self.dirty = true;
+        lost
     }
 
     /// Something that groups depend on has changed.
@@ -147,28 +189,36 @@ impl Groups {
         object.known.as_ref().map(|_| object.id)
     }
 
-    /// Why a group is not as it should be.
-    pub(super) fn trouble(&self, group: u32) -> Option<String> {
-        let (members, object) = self.groups.get(group as usize)?;
-        let own = object.refused.iter();
-        let of = members.iter().filter_map(|member| self.neighbours[member.neighbour as usize].1.refused.as_ref());
-        own.chain(of).next().map(|refusal| refusal.why.clone())
+    /// Why a leg, or the group that it is part of, is not as it should be.
+    pub(super) fn trouble(&self, group: u32, leg: &Leg, v6: bool) -> Option<String> {
+        let family = if v6 { Family::V6 } else { Family::V4 };
+        let Some(device) = leg.device else { return Some("a next-hop object needs a device".to_owned()) };
+        let neighbour = Neighbour { family, device, via: leg.via, onlink: leg.onlink };
+        let at = self.by_neighbour.get(&neighbour);
+        let neighbour = at.and_then(|&at| self.neighbours[at as usize].1.refused.as_ref());
+        let group = self.groups.get(group as usize).and_then(|(_, object)| object.refused.as_ref());
+        neighbour.or(group).map(|refusal| refusal.why.clone())
     }
 
-    /// What is missing or other than it should be: neighbours, then groups.
+    /// What is missing or other than it should be: neighbours, and when the kernel has answered that, the groups
+    /// of them.
     pub(super) fn adds(&mut self, context: &Context, changes: &mut Vec<Change>) {
         if !std::mem::take(&mut self.dirty) || context.ending {
             return;
         }
-        let mut ready = Vec::new();
         for (neighbour, object) in &self.neighbours {
-            let wanted = neighbour.leads(context);
-            if let Some(wanted) = wanted.clone() {
+            if let Some(wanted) = neighbour.leads(context) {
                 object.bring(wanted, changes);
             }
-            // A neighbour that is refused here is refused to the group, too, and said so there.
-            ready.push(wanted.is_some() && object.refused.is_none());
         }
+        if !changes.is_empty() {
+            self.dirty = true;
+            return;
+        }
+        let is_ready = |(neighbour, object): &(Neighbour, Object)| {
+            neighbour.leads(context).is_some_and(|wanted| object.known.as_ref() == Some(&wanted))
+        };
+        let ready: Vec<bool> = self.neighbours.iter().map(is_ready).collect();
         for (members, object) in &self.groups {
             match self.selected(members, &ready, context, object) {
                 Some(wanted) if !wanted.is_empty() => object.bring(Leads::Group(wanted), changes),
@@ -197,7 +247,7 @@ impl Groups {
         {
             return None;
         }
-        let metric = |member: &Member| member.priority.saturating_add(context.penalty(member.tunnel).unwrap_or(0));
+        let metric = |member: &Member| member.priority.saturating_add(context.cost(member.tunnel));
         let lowest = ready.clone().map(metric).min();
         let best = ready.filter(|member| Some(metric(member)) == lowest);
         let mut best: Vec<_> = best.map(|member| (id(member), member.weight)).collect();
@@ -209,17 +259,32 @@ impl Groups {
         Some(best)
     }
 
-    /// Objects that nothing wants and no route of ours leads over: groups, then neighbours.
+    /// Objects that nothing wants and neither a route nor a group of ours leads over: groups, then
+    /// neighbours.
     pub(super) fn deletes(&self, context: &Context, used: impl Fn(u32) -> bool, changes: &mut Vec<Change>) {
         let all = context.ending;
         if !all && !context.settled {
             return;
         }
-        let here = |object: &Object| object.known.is_some().then_some(object.id);
-        let groups = self.groups.iter().filter(|_| all).filter_map(|(_, object)| here(object));
-        let neighbours = self.neighbours.iter().filter(|_| all).filter_map(|(_, object)| here(object));
-        let gone = groups.chain(self.strays.iter().copied()).chain(neighbours).filter(|&id| all || !used(id));
-        changes.extend(gone.map(Change::DeleteNexthop));
+        let ours = |object: &Object| Some((object.id, object.known.clone().filter(|_| all)?));
+        let neighbours = self.neighbours.iter().filter_map(|(_, object)| ours(object));
+        let objects = neighbours.chain(self.groups.iter().filter_map(|(_, object)| ours(object)));
+        let strays = self.strays.iter().map(|(&id, leads)| (id, leads.clone()));
+        let (groups, others): (Vec<_>, Vec<_>) =
+            objects.chain(strays).partition(|(_, leads)| matches!(leads, Leads::Group(_)));
+        let members = |object: &Object| match &object.known {
+            Some(Leads::Group(members)) => members.iter().map(|&(id, _)| id).collect(),
+            Some(Leads::Hop(..) | Leads::Other) | None => Vec::new(),
+        };
+        let mut members: BTreeSet<u32> = self.groups.iter().flat_map(|(_, object)| members(object)).collect();
+        for (id, leads) in &groups {
+            match leads {
+                Leads::Group(of) if used(*id) => members.extend(of.iter().map(|&(id, _)| id)),
+                Leads::Group(_) | Leads::Hop(..) | Leads::Other => {}
+            }
+        }
+        let gone = groups.iter().chain(&others).map(|&(id, _)| id);
+        changes.extend(gone.filter(|id| all || !used(*id) && !members.contains(id)).map(Change::DeleteNexthop));
     }
 
     /// The kernel has done it. Whether the group is new, so that routes can lead over it.
@@ -251,8 +316,15 @@ impl Groups {
                 if let Some(object) = self.object(*id) {
                     object.refused = Some(refusal);
                 }
+                self.dirty = true;
             }
-            Change::DeleteNexthop(id) => drop(self.strays.remove(id)),
+            // It is not tried again before the next picture, which may show it once more.
+            Change::DeleteNexthop(id) => {
+                self.strays.remove(id);
+                if let Some(object) = self.object(*id) {
+                    object.known = None;
+                }
+            }
             Change::AddRoute(_)
             | Change::AppendRoute(_)
             | Change::DeleteRoute(_)
@@ -292,12 +364,24 @@ impl Object {
     }
 }
 
-/// A number that nobody has, by what it is for: FNV-1a (RFC 9923), and the next ones where that is taken.
-fn free(what: &str, used: &mut BTreeSet<u32>) -> u32 {
+/// What is left of an object when the kernel has taken from it what was lost with a device.
+fn without(leads: Leads, is_up: impl Fn(u32) -> bool, lost: &BTreeSet<u32>) -> Option<Leads> {
+    match leads {
+        Leads::Hop(_, hop) if !is_up(hop.device) => None,
+        Leads::Group(mut members) => {
+            members.retain(|(id, _)| !lost.contains(id));
+            (!members.is_empty()).then_some(Leads::Group(members))
+        }
+        leads => Some(leads),
+    }
+}
+
+/// A number that is free, by what it is for: FNV-1a (RFC 9923), and the next ones where that is taken.
+fn free(what: &str, mut takes: impl FnMut(u32) -> bool) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = what.bytes().fold(0x811C_9DC5, step);
     let mut id = FIRST + hash % COUNT;
-    while !used.insert(id) {
+    while !takes(id) {
         id = FIRST + (id - FIRST + 1) % COUNT;
     }
     id

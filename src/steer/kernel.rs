@@ -23,7 +23,8 @@ pub struct Hop {
 /// Where a route leads.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// To neighbours, sorted; by weight if there are several.
+    /// To neighbours, by weight if there are several; in the kernel's order, by which it looks for what it is
+    /// to delete.
     Hops(Vec<Hop>),
     /// By a next-hop object.
     Object(u32),

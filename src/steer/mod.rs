@@ -10,18 +10,24 @@
 //! | `kernel` | what the kernel has and can be asked for, as values |
 //! | `setup` | what is configured, as values |
 //! | [`fib`] | one namespace: what should be, what is, the next batch of changes |
-//! | `entry` | one prefix of it |
+//! | `entry` | one prefix of it: what should be there, and what is |
+//! | `diff` | the changes from the one to the other |
+//! | `known` | what becomes of what is there by a change |
+//! | `standing` | what to tell of it |
 //! | `groups` | next-hop objects |
 //! | `context` | what all prefixes have in common: verdicts, devices |
 //! | `note`, `text` | what a person should know; changes as `ip` commands |
 
 mod context;
+mod diff;
 mod entry;
 pub mod fib;
 mod groups;
 pub mod kernel;
+mod known;
 mod note;
 pub mod setup;
+mod standing;
 mod text;
 
 pub use fib::Fib;

@@ -168,7 +168,7 @@ const fn strange(kind: u16) -> bool {
     matches!(kind, RTA_SRC | RTA_IIF | RTA_PREFSRC | RTA_METRICS | RTA_FLOW | RTA_ENCAP_TYPE | RTA_EXPIRES)
 }
 
-/// The hops of a route with several, sorted; `Some(None)` if there is one that is never ours.
+/// The hops of a route with several, in the kernel's order; `Some(None)` if there is one that is never ours.
 #[expect(clippy::option_option, reason = "the outer one is whether there are several")]
 fn several(mut bytes: &[u8]) -> Option<Option<Vec<Hop>>> {
     let mut hops = Vec::new();
@@ -192,7 +192,6 @@ fn several(mut bytes: &[u8]) -> Option<Option<Vec<Hop>>> {
         hops.push(hop);
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
-    hops.sort_unstable();
     Some(Some(hops))
 }
 

@@ -207,7 +207,6 @@ impl Routes {
         let last = self.ours.last_mut().filter(|last| is_v6(last) && same_key(last, &route));
         if let (Some(Way::Hops(hops)), Way::Hops(more)) = (last.map(|last| &mut last.way), &mut route.way) {
             hops.append(more);
-            hops.sort_unstable();
         } else {
             self.ours.push(route);
         }
