@@ -240,7 +240,7 @@ impl Keeping {
     /// The namespace where we are is always there.
     fn open_own(&mut self) {
         for realm in self.realms.iter_mut().filter(|realm| realm.name().is_none()) {
-            realm.open(None, self.clock.now());
+            realm.open(None, &[], self.clock.now());
         }
     }
 
@@ -248,9 +248,10 @@ impl Keeping {
     fn look(&mut self) {
         let now = self.clock.now();
         for (place, seen) in self.watch.changed() {
+            let others: Vec<_> = self.realms.iter().filter_map(Realm::id).collect();
             let realm = &mut self.realms[self.watched[place]];
             let opened = match seen {
-                Seen::There(file) => realm.open(Some(file), now),
+                Seen::There(file) => realm.open(Some(file), &others, now),
                 Seen::Gone => {
                     realm.close("it does not exist");
                     true

@@ -1,6 +1,8 @@
 //! One namespace: what should be in it, and the hands that bring it there.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
@@ -22,12 +24,19 @@ const NEVER: Time = Time::from_nanos(3_155_760_000_000_000_000);
 /// After a picture that failed.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// Where the daemon runs.
+const OURS: &str = "/proc/self/ns/net";
+
+/// Device and inode of a namespace.
+pub(super) type Id = (u64, u64);
+
 pub(super) struct Realm {
     name: Option<Netns>,
     kernel: Kernel,
     dry_run: bool,
     pub(super) fib: Fib,
     hands: Option<Hands>,
+    id: Id,
     /// When the next picture is to be taken.
     due: Time,
     /// Nothing is changed before it is.
@@ -47,6 +56,7 @@ impl Realm {
             dry_run,
             fib: Fib::new(kernel.protocol, setup),
             hands: None,
+            id: (0, 0),
             due: Time::ZERO,
             blind: true,
             given_up: 0,
@@ -60,13 +70,17 @@ impl Realm {
         self.name.as_ref().map(ToString::to_string)
     }
 
-    /// Works in this namespace from now on. Whether that is possible.
-    pub(super) fn open(&mut self, file: Option<Arc<File>>, now: Time) -> bool {
+    /// The namespace itself, while it is open.
+    pub(super) fn id(&self) -> Option<Id> {
+        self.hands.as_ref().map(|_| self.id)
+    }
+
+    /// Works in this namespace from now on, unless it is one of the `others`. Whether that is possible.
+    pub(super) fn open(&mut self, file: Option<Arc<File>>, others: &[Id], now: Time) -> bool {
         if self.hands.is_some() {
             self.close("another one has taken its place");
         }
-        let hands = Hands::open(file.as_deref(), &self.kernel, self.name.as_ref(), self.dry_run);
-        match hands {
+        match self.enter(file.as_deref(), others) {
             Ok(hands) => {
                 self.quieten(file.as_deref());
                 self.hands = Some(hands);
@@ -81,6 +95,17 @@ impl Realm {
                 false
             }
         }
+    }
+
+    fn enter(&mut self, file: Option<&File>, others: &[Id]) -> io::Result<Hands> {
+        let found = file.map_or_else(|| fs::metadata(OURS), File::metadata)?;
+        self.id = (found.dev(), found.ino());
+        // Each would take away what the other has made.
+        if others.contains(&self.id) {
+            let why = "it is the namespace of other routes under another name: write the same `netns` for all of them";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
+        Hands::open(file, &self.kernel, self.name.as_ref(), self.dry_run)
     }
 
     /// Has the kernel announce groups only, if that is asked for.
