@@ -213,7 +213,8 @@ impl Entry {
     pub(super) fn done(&mut self, change: Change) {
         let v6 = self.is_v6();
         match change {
-            Change::AddRoute(KernelRoute { metric, way, .. }) | Change::AppendRoute(KernelRoute { metric, way, .. }) => {
+            Change::AddRoute(KernelRoute { metric, way, .. })
+            | Change::AppendRoute(KernelRoute { metric, way, .. }) => {
                 known::add(&mut self.known, v6, metric, way);
             }
             Change::DeleteRoute(KernelRoute { metric, way, .. }) => known::delete(&mut self.known, v6, metric, &way),

@@ -17,6 +17,9 @@ use crate::steer::{Fib, Mode, Setup};
 const SETTLE: Duration = Duration::from_millis(30);
 /// And a pause between two pictures is so many times as long as the last one took.
 const REST: u32 = 3;
+/// An unexplained refusal puts off the next look to twice as long as the last time, but no more often
+/// than so: half a minute.
+const DOUBTS: u32 = 10;
 /// A picture is given up so many times in a row.
 const INSIST: u8 = 3;
 /// In a hundred years.
@@ -44,6 +47,10 @@ pub(super) struct Realm {
     /// How often in a row it was given up for the sake of a verdict.
     given_up: u8,
     rested: Time,
+    /// Whether something was refused since the last picture that it does not explain.
+    doubting: bool,
+    /// For how many pictures in a row.
+    doubts: u32,
     pub(super) warnings: Vec<String>,
     warned: Option<String>,
 }
@@ -61,6 +68,8 @@ impl Realm {
             blind: true,
             given_up: 0,
             rested: Time::ZERO,
+            doubting: false,
+            doubts: 0,
             warnings: Vec::new(),
             warned: None,
         }
@@ -143,9 +152,7 @@ impl Realm {
                     self.warn("the kernel's routes cannot be changed: that needs CAP_NET_ADMIN".to_owned());
                 }
                 self.fib.handle_outcome(refusals);
-                if self.fib.doubts() {
-                    self.soon(now);
-                }
+                self.doubt(now);
                 true
             }
             Err(error) => {
@@ -154,6 +161,16 @@ impl Realm {
                 (self.blind, self.due) = (true, now + SETTLE);
                 false
             }
+        }
+    }
+
+    /// Looks again where the kernel has refused what the picture does not explain; ever more seldom
+    /// where another look does not explain it either.
+    fn doubt(&mut self, now: Time) {
+        if self.fib.doubts() && !std::mem::replace(&mut self.doubting, true) {
+            let delay = SETTLE * (1 << self.doubts.min(DOUBTS));
+            self.due = self.due.min((now + delay).max(self.rested));
+            self.doubts += 1;
         }
     }
 
@@ -181,6 +198,9 @@ impl Realm {
             Ok(Some(picture)) => {
                 self.fib.handle_picture(picture);
                 self.blind = false;
+                if !std::mem::take(&mut self.doubting) {
+                    self.doubts = 0;
+                }
                 let now = clock.now();
                 self.rested = now + took * REST;
                 // A dry run sees what it would have done, not what is.
