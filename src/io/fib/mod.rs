@@ -25,6 +25,8 @@ mod encode;
 mod listen;
 mod nexthop;
 mod read;
+#[cfg(test)]
+mod recorded;
 mod sysctl;
 mod write;
 

@@ -180,3 +180,16 @@ fn take<'a>(socket: &Socket, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
 const fn as_sequence(place: usize) -> u32 {
     place as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_for_want_of_a_capability_names_it() {
+        let refused = |errno: Errno| refusal(3, Outcome { errno: errno as i32, words: errno.desc().to_owned() });
+        assert_eq!(refused(Errno::EPERM).why, "this needs CAP_NET_ADMIN (Operation not permitted)");
+        assert_eq!(refused(Errno::EACCES).why, "Permission denied");
+        assert_eq!((refused(Errno::EPERM).place, refused(Errno::EPERM).errno), (3, 1));
+    }
+}
