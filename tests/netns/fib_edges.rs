@@ -1,15 +1,18 @@
 //! The kernel's routes: what must be refused, what must not be hit, what must not be lost.
 
-use adit::steer::{Change, Hop, KernelRoute, Refusal, Rule, Way};
+use std::io::ErrorKind;
+
+use adit::io::{fib, netns};
+use adit::steer::{Change, Hop, KernelRoute, Nexthop, Refusal, Rule, Way};
 use adit::wire::Family;
 use nix::errno::Errno;
 use serde_json::Value;
 
-use crate::fib::{Net, PREFIXES, group, hops, route, single};
+use crate::fib::{Net, PREFIXES, TAG, group, hops, route, single};
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases: [(&str, fn()); 12] = [
+    let cases: [(&str, fn()); 13] = [
         ("a_foreign_route_with_the_same_key_is_a_refusal_and_stays_as_it_is", taken_keys),
         ("what_others_made_is_never_deleted_or_changed", never_anothers),
         ("of_an_ipv6_route_only_the_hops_that_are_named_are_deleted", siblings),
@@ -21,6 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("a_batch_goes_on_behind_what_was_refused", a_batch_goes_on),
         ("an_object_that_goes_takes_its_routes_along", objects_that_go),
         ("nothing_that_leads_nowhere_is_asked_for", nowhere),
+        ("a_list_that_changes_while_it_is_read_is_read_again", changing_lists),
         ("a_picture_that_was_given_up_does_not_spoil_the_next", given_up),
     ];
     cases.into_iter().map(|(name, run)| case(format!("fib::{name}"), run).with_iproute()).collect()
@@ -222,10 +226,46 @@ fn nowhere() {
         Change::AddRoute(route(v4, 10, Way::Other)),
         Change::AddRoute(route(v4, 11, hops([net.on(0)]))),
         Change::AppendRoute(route(v6, 10, Way::Other)),
+        Change::AddRoute(route(v6, 10, hops(vec![net.via(Family::V6, 0, 9, 1); 4_000]))),
+        Change::AddNexthop(group(1, &[(2, 1); 10_000])),
     ]);
-    assert_eq!(refused(&refusals), [(0, Errno::EINVAL), (2, Errno::EINVAL)]);
+    assert_eq!(refused(&refusals), [0, 2, 3, 4].map(|place| (place, Errno::EINVAL)));
     assert_eq!(net.shown_to(v4).len(), 1);
     assert_eq!(net.shown_to(v6), Vec::<Value>::new());
+}
+
+/// The kernel says so when a list of objects or devices has changed since its first part.
+fn changing_lists() {
+    let mut net = Net::new();
+    let object = |id| single(id, Family::V6, net.on(0));
+    let objects: Vec<Nexthop> = (1_000..3_000).map(object).collect();
+    let another = object(1);
+    net.make(&objects.iter().cloned().map(Change::AddNexthop).collect::<Vec<_>>());
+    let mut writer = netns::within(Some(&net.namespace), || fib::open(TAG, 1 << 20)).unwrap().writer;
+    // Before so many parts of the picture, an object comes or goes; then there is peace.
+    for times in [1, 6, 13, usize::MAX] {
+        let mut parts = 0;
+        let found = net.reader.picture(
+            |_, _| true,
+            || {
+                parts += 1;
+                if parts <= times {
+                    let change =
+                        if parts % 2 == 1 { Change::AddNexthop(another.clone()) } else { Change::DeleteNexthop(1) };
+                    assert_eq!(writer.carry_out(&[change]).unwrap(), []);
+                }
+                true
+            },
+        );
+        if let Ok(picture) = found {
+            let found = picture.unwrap().nexthops.unwrap();
+            assert!(times < usize::MAX, "a list that changed in between was taken for whole");
+            assert!(found.ends_with(&objects), "{} of 2 000, after {times} changes", found.len());
+        } else {
+            assert_eq!((times, found.unwrap_err().kind()), (usize::MAX, ErrorKind::ResourceBusy));
+        }
+        let _ = writer.carry_out(&[Change::DeleteNexthop(1)]);
+    }
 }
 
 fn given_up() {

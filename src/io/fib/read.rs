@@ -54,7 +54,10 @@ impl Reader {
     /// `go_on` is asked every 32 KiB or so, about 300 routes; when it says no, the picture is given up and
     /// there is `None`. (The next one then begins with reading the rest of this one.)
     ///
-    /// Each of its lists is of one moment, but of another moment than the next.
+    /// It is not of one moment. Of devices and objects the kernel says when their list has changed while it
+    /// was read, and then it is read again. Of routes and rules it does not, and while somebody else adds and
+    /// deletes some, a few others may be missing or twice: so what seems to be missing, but is refused
+    /// because it is there, is there.
     ///
     /// Routes and rules of ours that are for some packets only by something that we never ask for (type of
     /// service, source of a route, input device of a rule) are left out: nothing here could delete them.
@@ -122,7 +125,7 @@ impl Reader {
         }
     }
 
-    /// One list, of one moment.
+    /// One list, of one moment as far as the kernel can tell.
     fn list<T: Default>(
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
@@ -148,7 +151,7 @@ impl Reader {
         self.socket.send(&bytes, 0).map(drop)
     }
 
-    /// Reads a list to its end, and says whether it is of one moment.
+    /// Reads a list to its end, and says whether it is of one moment as far as the kernel can tell.
     fn answer(&mut self, go_on: &mut dyn FnMut() -> bool, mut take: impl FnMut(&Message<'_>)) -> Result<bool, Halt> {
         let mut consistent = true;
         loop {
