@@ -12,7 +12,7 @@ use crate::fib::{Net, PREFIXES, TAG, group, hops, route, single};
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases: [(&str, fn()); 13] = [
+    let cases: [(&str, fn()); 14] = [
         ("a_foreign_route_with_the_same_key_is_a_refusal_and_stays_as_it_is", taken_keys),
         ("what_others_made_is_never_deleted_or_changed", never_anothers),
         ("of_an_ipv6_route_only_the_hops_that_are_named_are_deleted", siblings),
@@ -25,6 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("an_object_that_goes_takes_its_routes_along", objects_that_go),
         ("nothing_that_leads_nowhere_is_asked_for", nowhere),
         ("a_list_that_changes_while_it_is_read_is_read_again", changing_lists),
+        ("an_ipv6_route_is_pictured_once_while_others_come_and_go", pictured_once),
         ("a_picture_that_was_given_up_does_not_spoil_the_next", given_up),
     ];
     cases.into_iter().map(|(name, run)| case(format!("fib::{name}"), run).with_iproute()).collect()
@@ -265,6 +266,32 @@ fn changing_lists() {
             assert_eq!((times, found.unwrap_err().kind()), (usize::MAX, ErrorKind::ResourceBusy));
         }
         let _ = writer.carry_out(&[Change::DeleteNexthop(1)]);
+    }
+}
+
+fn pictured_once() {
+    let mut net = Net::new();
+    let way = hops([net.on(0)]);
+    let stable: Vec<_> =
+        (0..5_000).map(|number| route(&format!("2001:db8:7::{number:x}/128"), 10, way.clone())).collect();
+    net.make(&stable.iter().cloned().map(Change::AddRoute).collect::<Vec<_>>());
+    let passing: Vec<_> =
+        (0..200).map(|number| route(&format!("2001:db8:6::{number:x}/128"), 10, way.clone())).collect();
+    let mut somebody = netns::within(Some(&net.namespace), || fib::open(TAG + 1, 1 << 20)).unwrap().writer;
+    for _ in 0..3 {
+        let mut there = false;
+        let found = net.reader.picture(
+            |_, _| false,
+            || {
+                there = !there;
+                let change = if there { Change::AddRoute } else { Change::DeleteRoute };
+                assert_eq!(somebody.carry_out(&passing.iter().cloned().map(change).collect::<Vec<_>>()).unwrap(), []);
+                true
+            },
+        );
+        let found = found.unwrap().unwrap().routes;
+        assert!(found == stable, "{} instead of 5 000", found.len());
+        let _ = somebody.carry_out(&passing.iter().cloned().map(Change::DeleteRoute).collect::<Vec<_>>());
     }
 }
 

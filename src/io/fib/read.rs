@@ -55,9 +55,9 @@ impl Reader {
     /// there is `None`. (The next one then begins with reading the rest of this one.)
     ///
     /// It is not of one moment. Of devices and objects the kernel says when their list has changed while it
-    /// was read, and then it is read again. Of routes and rules it does not, and while somebody else adds and
-    /// deletes some, a few others may be missing or twice: so what seems to be missing, but is refused
-    /// because it is there, is there.
+    /// was read, and then it is read again. Of routes and rules it does not, and of many rules some may be
+    /// missing that were there all the time, if others came and went meanwhile: so what seems to be missing,
+    /// but is refused because it is there, is there.
     ///
     /// Routes and rules of ours that are for some packets only by something that we never ask for (type of
     /// service, source of a route, input device of a rule) are left out: nothing here could delete them.
@@ -100,9 +100,12 @@ impl Reader {
                     found.take(tag, family, message.payload, concerns);
                 }
             })?;
+            let found = if family == Family::V6 { found.once() } else { found };
             picture.routes.extend(found.ours);
             picture.foreign.extend(found.foreign);
         }
+        picture.rules.sort_unstable();
+        picture.rules.dedup();
         Ok(picture)
     }
 
@@ -201,28 +204,45 @@ impl Routes {
         if head.protocol != tag {
             self.foreign.extend(concerns(head.table, &head.prefix).then(|| head.foreign()));
         } else if !head.choosy {
-            self.add(head.route());
+            self.ours.push(head.route());
         }
     }
 
-    /// IPv6 has each hop as a route of its own, and shows those together only that it takes for one route.
-    fn add(&mut self, mut route: KernelRoute) {
-        let last = self.ours.last_mut().filter(|last| is_v6(last) && same_key(last, &route));
-        if let (Some(Way::Hops(hops)), Way::Hops(more)) = (last.map(|last| &mut last.way), &mut route.way) {
-            hops.append(more);
+    /// Each route once. IPv6 has each hop as a route of its own, and shows those together only that it takes
+    /// for one route. And it shows some twice if others are added meanwhile; there are none that are the same.
+    fn once(mut self) -> Self {
+        self.foreign.sort_unstable();
+        self.foreign.dedup();
+        // Those with one key stay in their order.
+        self.ours.sort_by(|one, other| key(one).cmp(&key(other)));
+        let mut ours = Vec::with_capacity(self.ours.len());
+        for route in self.ours {
+            if let Some(route) = joined(&mut ours, route) {
+                ours.push(route);
+            }
+        }
+        Self { ours, ..self }
+    }
+}
+
+/// Joins a route to one with its key that has hops, too, or is the same; gives it back if there is none.
+fn joined(routes: &mut [KernelRoute], route: KernelRoute) -> Option<KernelRoute> {
+    for other in routes.iter_mut().rev().take_while(|other| key(other) == key(&route)) {
+        if let (Way::Hops(hops), Way::Hops(more)) = (&mut other.way, &route.way) {
+            hops.extend(more);
             hops.sort_unstable();
-        } else {
-            self.ours.push(route);
+            hops.dedup();
+            return None;
+        }
+        if other.way == route.way && other.way != Way::Other {
+            return None;
         }
     }
+    Some(route)
 }
 
-const fn is_v6(route: &KernelRoute) -> bool {
-    matches!(route.prefix, IpNet::V6(_))
-}
-
-fn same_key(one: &KernelRoute, other: &KernelRoute) -> bool {
-    (one.table, one.prefix, one.metric) == (other.table, other.prefix, other.metric)
+const fn key(route: &KernelRoute) -> (u32, IpNet, u32) {
+    (route.table, route.prefix, route.metric)
 }
 
 fn links() -> LinkMessage {
@@ -253,4 +273,41 @@ fn or_none<T: Default>(found: Result<T, Halt>) -> Result<T, Halt> {
 
 fn is(error: &io::Error, numbers: &[Errno]) -> bool {
     numbers.iter().any(|number| error.raw_os_error() == Some(*number as i32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steer::Hop;
+
+    #[test]
+    fn what_an_ipv6_list_shows_twice_or_in_parts_is_one_route() {
+        let hop = |device| Hop { device, via: None, onlink: false, weight: 1 };
+        let route =
+            |prefix: &str, metric, way| KernelRoute { table: 254, prefix: prefix.parse().unwrap(), metric, way };
+        let (one, other) = ("2001:db8:1::/48", "2001:db8:2::/48");
+        let hops = |devices: &[u32]| Way::Hops(devices.iter().copied().map(hop).collect());
+        let ours = vec![
+            route(other, 1, hops(&[3])),
+            route(one, 1, Way::Object(7)),
+            route(one, 1, hops(&[2])),
+            route(one, 2, Way::Other),
+            route(other, 1, hops(&[3])),
+            route(one, 1, hops(&[1])),
+            route(one, 1, Way::Object(7)),
+            route(one, 2, Way::Other),
+        ];
+        let foreign = Foreign { table: 254, prefix: one.parse().unwrap(), metric: 9, protocol: 4 };
+        let found = Routes { ours, foreign: vec![foreign, foreign] }.once();
+        let wanted = [
+            route(one, 1, Way::Object(7)),
+            route(one, 1, hops(&[1, 2])),
+            // Two that are not known may differ.
+            route(one, 2, Way::Other),
+            route(one, 2, Way::Other),
+            route(other, 1, hops(&[3])),
+        ];
+        assert_eq!(found.ours, wanted);
+        assert_eq!(found.foreign, [foreign]);
+    }
 }
