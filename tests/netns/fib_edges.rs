@@ -273,10 +273,10 @@ fn pictured_once() {
     let mut net = Net::new();
     let way = hops([net.on(0)]);
     let stable: Vec<_> =
-        (0..5_000).map(|number| route(&format!("2001:db8:7::{number:x}/128"), 10, way.clone())).collect();
+        (0..20_000).map(|number| route(&format!("2001:db8:7::{number:x}/128"), 10, way.clone())).collect();
     net.make(&stable.iter().cloned().map(Change::AddRoute).collect::<Vec<_>>());
     let passing: Vec<_> =
-        (0..200).map(|number| route(&format!("2001:db8:6::{number:x}/128"), 10, way.clone())).collect();
+        (0..500).map(|number| route(&format!("2001:db8:6::{number:x}/128"), 10, way.clone())).collect();
     let mut somebody = netns::within(Some(&net.namespace), || fib::open(TAG + 1, 1 << 20)).unwrap().writer;
     for _ in 0..3 {
         let mut there = false;
@@ -290,7 +290,7 @@ fn pictured_once() {
             },
         );
         let found = found.unwrap().unwrap().routes;
-        assert!(found == stable, "{} instead of 5 000", found.len());
+        assert!(found == stable, "{} instead of 20 000", found.len());
         let _ = somebody.carry_out(&passing.iter().cloned().map(Change::DeleteRoute).collect::<Vec<_>>());
     }
 }
