@@ -66,7 +66,7 @@ impl Listening {
     }
 
     /// Whether there are news within a time.
-    fn woken(&mut self, limit: std::time::Duration) -> bool {
+    fn woken(&self, limit: std::time::Duration) -> bool {
         let ready = poll_fn(|context| self.monitor.poll_ready(context));
         self.runtime.block_on(async { tokio::time::timeout(limit, ready).await }).is_ok()
     }

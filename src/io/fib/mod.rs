@@ -3,13 +3,13 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | [`write`] | [`Writer`]: changes, many in one send, each answered |
-//! | [`encode`] | a change as a message |
-//! | [`read`] | [`Reader`]: the picture of now |
-//! | [`decode`] | a message as a route, an object, a rule, a device |
-//! | [`listen`] | [`Monitor`]: that others have changed something |
-//! | [`nexthop`] | the layout of next-hop messages, which the library lacks |
-//! | [`sysctl`] | whether the kernel announces each route over an object that changes |
+//! | `write` | [`Writer`]: changes, many in one send, each answered |
+//! | `encode` | a change as a message |
+//! | `read` | [`Reader`]: the picture of now |
+//! | `decode` | a message as a route, an object, a rule, a device |
+//! | `listen` | [`Monitor`]: that others have changed something |
+//! | `nexthop` | the layout of next-hop messages, which the library lacks |
+//! | `sysctl` | whether the kernel announces each route over an object that changes |
 //!
 //! Values come in and go out; what is to be done about them is decided in [`crate::steer`].
 //!

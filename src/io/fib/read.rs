@@ -214,7 +214,7 @@ impl Routes {
         self.foreign.sort_unstable();
         self.foreign.dedup();
         // Those with one key stay in their order.
-        self.ours.sort_by(|one, other| key(one).cmp(&key(other)));
+        self.ours.sort_by_key(key);
         let mut ours = Vec::with_capacity(self.ours.len());
         for route in self.ours {
             if let Some(route) = joined(&mut ours, route) {
