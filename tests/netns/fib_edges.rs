@@ -12,7 +12,7 @@ use crate::fib::{Net, PREFIXES, TAG, group, hops, route, single};
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases: [(&str, fn()); 14] = [
+    let cases: [(&str, fn()); 15] = [
         ("a_foreign_route_with_the_same_key_is_a_refusal_and_stays_as_it_is", taken_keys),
         ("what_others_made_is_never_deleted_or_changed", never_anothers),
         ("of_an_ipv6_route_only_the_hops_that_are_named_are_deleted", siblings),
@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("nothing_that_leads_nowhere_is_asked_for", nowhere),
         ("a_list_that_changes_while_it_is_read_is_read_again", changing_lists),
         ("an_ipv6_route_is_pictured_once_while_others_come_and_go", pictured_once),
+        ("a_rule_is_pictured_once_while_others_come_and_go", rules_pictured_once),
         ("a_picture_that_was_given_up_does_not_spoil_the_next", given_up),
     ];
     cases.into_iter().map(|(name, run)| case(format!("fib::{name}"), run).with_iproute()).collect()
@@ -69,17 +70,8 @@ fn never_anothers() {
         let ways = [hops([net.via(family, 0, 9, 1)]), hops([net.on(0)]), Way::Unreachable, Way::Other];
         changes.extend(ways.into_iter().map(|way| Change::DeleteRoute(route(prefix, 5, way))));
     }
-    let rule = Rule {
-        family: Family::V4,
-        priority: 50,
-        table: 300,
-        source: Some("10.9.0.0/16".parse().unwrap()),
-        destination: None,
-        fwmark: None,
-        protocol: None,
-        ports: None,
-    };
-    changes.push(Change::DeleteRule(rule));
+    let source = Some("10.9.0.0/16".parse().unwrap());
+    changes.push(Change::DeleteRule(Rule { table: 300, source, ..rule(50) }));
     changes.push(Change::AddNexthop(single(5, Family::V4, net.via(Family::V4, 1, 9, 1))));
     changes.push(Change::ReplaceNexthop(single(5, Family::V4, net.via(Family::V4, 1, 9, 1))));
     changes.push(Change::ReplaceNexthop(group(6, &[(5, 7)])));
@@ -269,29 +261,76 @@ fn changing_lists() {
     }
 }
 
+/// The kernel goes on in its list of IPv6 routes by counting: it shows some twice if others come before them
+/// meanwhile, and passes some over if others go.
 fn pictured_once() {
     let mut net = Net::new();
     let way = hops([net.on(0)]);
-    let stable: Vec<_> =
-        (0..20_000).map(|number| route(&format!("2001:db8:7::{number:x}/128"), 10, way.clone())).collect();
+    let some = |under: &str, count: u32| -> Vec<KernelRoute> {
+        (0..count).map(|number| route(&format!("2001:db8:{under}::{number:x}/128"), 10, way.clone())).collect()
+    };
+    let (stable, passing) = (some("7", 20_000), some("6", 500));
     net.make(&stable.iter().cloned().map(Change::AddRoute).collect::<Vec<_>>());
-    let passing: Vec<_> =
-        (0..500).map(|number| route(&format!("2001:db8:6::{number:x}/128"), 10, way.clone())).collect();
     let mut somebody = netns::within(Some(&net.namespace), || fib::open(TAG + 1, 1 << 20)).unwrap().writer;
-    for _ in 0..3 {
-        let mut there = false;
+    let mut there = false;
+    for times in [10, 31, 60, 90, 121] {
+        let mut parts = 0;
         let found = net.reader.picture(
             |_, _| false,
             || {
-                there = !there;
-                let change = if there { Change::AddRoute } else { Change::DeleteRoute };
-                assert_eq!(somebody.carry_out(&passing.iter().cloned().map(change).collect::<Vec<_>>()).unwrap(), []);
+                parts += 1;
+                if parts <= times {
+                    there = !there;
+                    let change = if there { Change::AddRoute } else { Change::DeleteRoute };
+                    assert_eq!(
+                        somebody.carry_out(&passing.iter().cloned().map(change).collect::<Vec<_>>()).unwrap(),
+                        []
+                    );
+                }
                 true
             },
         );
         let found = found.unwrap().unwrap().routes;
-        assert!(found == stable, "{} instead of 20 000", found.len());
-        let _ = somebody.carry_out(&passing.iter().cloned().map(Change::DeleteRoute).collect::<Vec<_>>());
+        assert!(found == stable, "{} instead of 20 000, {times}", found.len());
+    }
+}
+
+/// The same holds of rules, but there are never that many.
+fn rules_pictured_once() {
+    let mut net = Net::new();
+    let rules: Vec<Rule> = (1_000..3_000).map(rule).collect();
+    net.make(&rules.iter().cloned().map(Change::AddRule).collect::<Vec<_>>());
+    let mut somebody = netns::within(Some(&net.namespace), || fib::open(TAG + 1, 1 << 20)).unwrap().writer;
+    let mut there = false;
+    for times in [4, 7, 10, 13] {
+        let mut parts = 0;
+        let found = net.reader.picture(
+            |_, _| false,
+            || {
+                parts += 1;
+                if parts <= times {
+                    there = !there;
+                    let change = if there { Change::AddRule } else { Change::DeleteRule };
+                    assert_eq!(somebody.carry_out(&(1..100).map(rule).map(change).collect::<Vec<_>>()).unwrap(), []);
+                }
+                true
+            },
+        );
+        let found = found.unwrap().unwrap().rules;
+        assert!(found == rules, "{} instead of 2 000, {times}", found.len());
+    }
+}
+
+fn rule(priority: u32) -> Rule {
+    Rule {
+        family: Family::V4,
+        priority,
+        table: 100,
+        source: None,
+        destination: None,
+        fwmark: None,
+        protocol: None,
+        ports: None,
     }
 }
 

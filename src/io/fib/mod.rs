@@ -6,6 +6,8 @@
 //! | `write` | [`Writer`]: changes, many in one send, each answered |
 //! | `encode` | a change as a message |
 //! | `read` | [`Reader`]: the picture of now |
+//! | `routes` | what a list of routes has for us |
+//! | `witness` | whether others change what is just being read |
 //! | `decode` | a message as a route, an object, a rule, a device |
 //! | `listen` | [`Monitor`]: that others have changed something |
 //! | `nexthop` | the layout of next-hop messages, which the library lacks |
@@ -27,7 +29,9 @@ mod nexthop;
 mod read;
 #[cfg(test)]
 mod recorded;
+mod routes;
 mod sysctl;
+mod witness;
 mod write;
 
 pub use listen::{Heard, Listener, Monitor, News};
