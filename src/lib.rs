@@ -26,11 +26,12 @@
 //!    unknown; what the last verdict costs it stays.)
 //! 5. Disabled is not down; drained is not down; unknown is not healthy.
 //! 6. We touch only routes that bear our tag; new before old, so no prefix is without a route for a
-//!    moment because of us. (So far routes live in adit's own table, which holds to the second half.)
+//!    moment because of us.
 //! 7. What is worth keeping survives a kill -9. (So far that is every ESP sequence number that may have
 //!    been used; of states nothing is kept, so a restart begins as unknown, which carries no penalty.)
 //!
-//! Each law has tests that bear its number in their name, in `tests/laws.rs`; the seventh in `tests/ledger`.
+//! Each law has tests that bear its number in their name, in `tests/laws.rs`; the sixth also in `tests/steer`, under a
+//! model of Linux's routes, the seventh in `tests/ledger`.
 //!
 //! # The rooms
 //!
@@ -55,6 +56,13 @@
 //! parses (an association opens what is sealed), or a counted [`wire::Reject`] → `inflight` settles it
 //! exactly once → sample → `health` (here it ends nearly always) → transition → penalty → `routes` →
 //! events. Plain calls all along, starting in `Daemon::turn`; you can step through it in one sitting.
+//!
+//! # The way of a penalty
+//!
+//! `Engine::poll_steer` → a tunnel and what it costs, to the thread of [`daemon::steer`] → [`steer::Fib`]
+//! compares what should be in the kernel with what is known to be → a batch of changes, new ones first →
+//! [`io::fib`] has the kernel acknowledge them → the old ones go. What the kernel says unasked only means
+//! "look again": a picture of all there is, and again the difference.
 
 pub mod cli;
 pub mod config;

@@ -100,7 +100,7 @@ PREFIX        TABLE  TUNNEL  PRIORITY  PENALTY  EFFECTIVE  WEIGHT  TRAFFIC
 ";
     assert_eq!(out, wanted);
     let blue = json!({"netns": "blue", "kernel": "pending"});
-    let (_, out, _) = shown(&[], json!([route("a", "pending", json!({})), route("b", "pending", blue.clone())]));
+    let (_, out, _) = shown(&[], json!([route("a", "pending", json!({})), route("b", "pending", blue)]));
     let wanted = "\
 PREFIX        NETNS  TUNNEL  PRIORITY  PENALTY  EFFECTIVE  WEIGHT  TRAFFIC  KERNEL
 10.20.0.0/16  -      a            100  500 000    500 100       1  <- here  pending

@@ -13,7 +13,7 @@
 //! | `source` | files read and merged; the report of what is wrong |
 //! | `tree` | values as written, each with its place |
 //! | `section` | the typed reader of one table |
-//! | `notation` | durations, shares, DSCP names |
+//! | `notation` | durations, shares, DSCP names, marks, ports |
 //! | `names` | what a tunnel, a namespace, a device can be called |
 //! | `daemon`, `tunnel`, `encapsulation`, `esp`, `ends`, `check`, `rules`, `route`, `kernel`, `reflect` | a section each |
 //! | `policy` | `[[rule]]`: policy rules, where `rules` are those of health |

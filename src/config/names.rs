@@ -1,4 +1,4 @@
-//! Names: of tunnels, network namespaces, devices and groups.
+//! Names: of tunnels, network namespaces, places, devices and groups.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -24,11 +24,11 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::config::{Config, Kernel, Netns, OnExit};
+use crate::config::{Config, Kernel, Netns, OnExit, Place};
 use crate::engine::{Route, Standing, Steer, Time};
 use crate::io::clock::Clock;
 use crate::io::netns::watch::{Seen, Watch};
-use crate::steer::{Leg, Note, Setup};
+use crate::steer::{Leg, Note, Rule, Setup};
 use realm::Realm;
 
 /// How long a start waits for first verdicts: what was found in the kernel and is wanted by nothing by
@@ -55,28 +55,32 @@ impl Steering {
     /// What a configuration asks for, if it asks for any.
     #[must_use]
     pub fn of(config: &Config) -> Option<Self> {
-        let kernel = config.kernel;
-        if !kernel.apply {
-            return None;
-        }
-        let setup = || Setup {
-            mode: kernel.mode,
-            backstop: kernel.backstop,
-            legs: Vec::new(),
-            rules: Vec::new(),
-            tunnels: config.tunnels.len(),
-        };
+        Self::new(config.kernel, &config.routes, &config.places, &config.policy, config.tunnels.len())
+    }
+
+    /// It for these routes, each in one of the places, and policy rules; `None` if the kernel is to be left
+    /// alone.
+    #[must_use]
+    pub fn new(
+        kernel: Kernel,
+        routes: &[Route],
+        places: &[Place],
+        policy: &[(Option<Netns>, Rule)],
+        tunnels: usize,
+    ) -> Option<Self> {
+        let (mode, backstop) = (kernel.mode, kernel.backstop);
+        let setup = || Setup { mode, backstop, legs: Vec::new(), rules: Vec::new(), tunnels };
         // Where we are is always looked at: an earlier configuration may have left something there.
         let mut realms = BTreeMap::from([(None, setup())]);
-        for (route, configured) in (0..).zip(&config.routes) {
-            let place = &config.places[configured.place as usize];
+        for (index, route) in (0..).zip(routes) {
+            let place = &places[route.place as usize];
             let realm = realms.entry(place.netns.clone()).or_insert_with(setup);
-            realm.legs.extend(configured.leads().then(|| leg(route, configured, place.table)));
+            realm.legs.extend(route.leads().then(|| leg(index, route, place.table)));
         }
-        for (netns, rule) in &config.policy {
+        for (netns, rule) in policy {
             realms.entry(netns.clone()).or_insert_with(setup).rules.push(rule.clone());
         }
-        Some(Self { kernel, realms: realms.into_iter().collect(), dry_run: false })
+        kernel.apply.then(|| Self { kernel, realms: realms.into_iter().collect(), dry_run: false })
     }
 
     /// The same, but printed instead of done.
@@ -240,7 +244,7 @@ impl Keeping {
     /// The namespace where we are is always there.
     fn open_own(&mut self) {
         for realm in self.realms.iter_mut().filter(|realm| realm.name().is_none()) {
-            realm.open(None, self.clock.now());
+            realm.open(None, &[], self.clock.now());
         }
     }
 
@@ -248,9 +252,10 @@ impl Keeping {
     fn look(&mut self) {
         let now = self.clock.now();
         for (place, seen) in self.watch.changed() {
+            let others: Vec<_> = self.realms.iter().filter_map(Realm::id).collect();
             let realm = &mut self.realms[self.watched[place]];
             let opened = match seen {
-                Seen::There(file) => realm.open(Some(file), now),
+                Seen::There(file) => realm.open(Some(file), &others, now),
                 Seen::Gone => {
                     realm.close("it does not exist");
                     true

@@ -27,7 +27,10 @@ impl Entry {
                 // A hop of ours would share one route with those of others.
                 _ if taken && self.is_v6() => {}
                 // What it would hide goes first, if that may be.
-                Way::Hops(_) if self.is_v6() && known::would_hide(&self.known, *metric) && self.may_go(wanted, &self.known, context) => {}
+                Way::Hops(_)
+                    if self.is_v6()
+                        && known::would_hide(&self.known, *metric)
+                        && self.may_go(wanted, &self.known, context) => {}
                 // One hop more, each by itself. One that is there with another weight is deleted first.
                 Way::Hops(hops) if self.is_v6() => {
                     let there = |hop: &&Hop| known::hops_at(&self.known, *metric).any(|is| leads_alike(hop, is));

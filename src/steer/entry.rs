@@ -213,12 +213,14 @@ impl Entry {
     pub(super) fn done(&mut self, change: Change) -> bool {
         let v6 = self.is_v6();
         match change {
-            Change::AddRoute(KernelRoute { metric, way, .. }) | Change::AppendRoute(KernelRoute { metric, way, .. }) => {
+            Change::AddRoute(KernelRoute { metric, way, .. })
+            | Change::AppendRoute(KernelRoute { metric, way, .. }) => {
                 // What is ours again, can be deleted again.
                 let hops = |way: &Way| if let Way::Hops(hops) = way { hops.clone() } else { Vec::new() };
                 let added = hops(&way);
                 let same = |stuck: &Stuck| {
-                    stuck.way == way || v6 && hops(&stuck.way).iter().any(|hop| added.iter().any(|one| leads_alike(one, hop)))
+                    stuck.way == way
+                        || v6 && hops(&stuck.way).iter().any(|hop| added.iter().any(|one| leads_alike(one, hop)))
                 };
                 self.stuck.retain(|stuck| stuck.metric != metric || !same(stuck));
                 known::add(&mut self.known, v6, metric, way)

@@ -11,11 +11,11 @@ use adit::io::netns;
 use libtest_mimic::{Failed, Trial};
 
 use crate::kernel_io::trial;
-use crate::kinds::{KINDS, Kind, kind};
+use crate::kinds::{IP6TNL, KINDS, Kind, kind};
 use crate::two::{Two, holds_in_time};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let each = KINDS.into_iter().filter(|kind| kind.name != "gretap").map(|kind| {
+    let each = KINDS.into_iter().chain([IP6TNL]).filter(|kind| kind.name != "gretap").map(|kind| {
         let name = format!("a_{}_device_is_discovered_and_is_healthy_as_it_is_printed", kind.name);
         trial(kind, name, move || healthy(kind))
     });

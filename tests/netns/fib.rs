@@ -5,7 +5,7 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::process::{Command, Output};
 
-use adit::io::fib::{self, Opened};
+use adit::io::fib::{self, Listener, Opened, Reader, Writer};
 use adit::io::netns;
 use adit::steer::{Change, Hop, KernelRoute, Leads, Nexthop, Picture, Refusal, Rule, Way};
 use adit::wire::Family;
@@ -15,6 +15,8 @@ use crate::{Case, case};
 
 /// Ours.
 pub(crate) const TAG: u8 = 212;
+/// As `ip -N` shows it.
+const SHOWN: &str = "212";
 
 pub(crate) fn cases() -> Vec<Case> {
     let cases: [(&str, fn()); 9] = [
@@ -43,20 +45,23 @@ pub(crate) fn iproute_works() -> Result<(), String> {
 /// A namespace with two devices, each with an address of each family, and our shell over its routes.
 pub(crate) struct Net {
     pub(crate) namespace: File,
-    pub(crate) fib: Opened,
+    pub(crate) writer: Writer,
+    pub(crate) reader: Reader,
     /// The devices' indices.
     pub(crate) devices: [u32; 2],
 }
 
 impl Net {
     pub(crate) fn new() -> Self {
-        Self::with_buffer(1 << 20)
+        Self::listening(1 << 20).0
     }
 
-    pub(crate) fn with_buffer(buffer: usize) -> Self {
+    /// The same, and what hears of changes, with so much room for them.
+    pub(crate) fn listening(buffer: usize) -> (Self, Listener) {
         let namespace = netns::make().unwrap();
-        let fib = netns::within(Some(&namespace), || fib::open(TAG, buffer)).unwrap();
-        let mut net = Self { namespace, fib, devices: [0; 2] };
+        let opened = netns::within(Some(&namespace), || fib::open(TAG, buffer)).unwrap();
+        let Opened { writer, reader, listener } = opened;
+        let mut net = Self { namespace, writer, reader, devices: [0; 2] };
         net.ip("link set lo up");
         for (device, number) in [("d0", 0), ("d1", 1)] {
             net.ip(&format!("link add {device} type veth peer name peer{number}"));
@@ -67,7 +72,7 @@ impl Net {
         }
         let links = net.picture().links;
         net.devices = ["d0", "d1"].map(|name| links.iter().find(|link| link.name == name).unwrap().index);
-        net
+        (net, listener)
     }
 
     /// Runs `ip` in there.
@@ -90,11 +95,11 @@ impl Net {
 
     /// Routes to a prefix, of our tag, as `ip` shows them.
     pub(crate) fn shown_to(&self, prefix: &str) -> Vec<Value> {
-        self.shown(&format!("{} route show table all proto {TAG} exact {prefix}", family_option(prefix)))
+        ours(self.shown(&format!("{} route show table all exact {prefix}", family_option(prefix))))
     }
 
     pub(crate) fn carry_out(&mut self, changes: &[Change]) -> Vec<Refusal> {
-        self.fib.writer.carry_out(changes).unwrap()
+        self.writer.carry_out(changes).unwrap()
     }
 
     /// Makes changes, none of which is refused.
@@ -104,7 +109,7 @@ impl Net {
 
     /// The picture, with every foreign route.
     pub(crate) fn picture(&mut self) -> Picture {
-        self.fib.reader.picture(|_, _| true, || true).unwrap().unwrap()
+        self.reader.picture(|_, _| true, || true).unwrap().unwrap()
     }
 
     /// A hop by the gateway with this last number on a device.
@@ -120,6 +125,11 @@ impl Net {
     pub(crate) fn on(&self, device: usize) -> Hop {
         Hop { device: self.devices[device], via: None, onlink: false, weight: 1 }
     }
+}
+
+/// What bears our tag, of what `ip` shows.
+fn ours(shown: Vec<Value>) -> Vec<Value> {
+    shown.into_iter().filter(|one| one["protocol"] == SHOWN).collect()
 }
 
 pub(crate) fn family_option(prefix: &str) -> &'static str {
@@ -146,11 +156,6 @@ pub(crate) fn group(id: u32, members: &[(u32, u16)]) -> Nexthop {
     Nexthop { id, leads: Leads::Group(members.to_vec()) }
 }
 
-/// A field of a route as `ip` shows it.
-fn field<'a>(shown: &'a Value, name: &str) -> &'a Value {
-    &shown[name]
-}
-
 /// Prefixes of either family under which trials have their routes.
 pub(crate) const PREFIXES: [(Family, &str); 2] = [(Family::V4, "203.0.113.0/24"), (Family::V6, "2001:db8:7::/48")];
 
@@ -162,6 +167,7 @@ fn each_way_of_routes() {
             hops([net.via(family, 0, 9, 1)]),
             hops([net.on(1)]),
             hops([onlink]),
+            hops([Hop { via: Some(address("fd00:1::9")), ..net.on(1) }]),
             hops([net.via(family, 0, 9, 3), net.via(family, 1, 9, 256)]),
             hops([net.via(family, 0, 8, 1), net.via(family, 0, 9, 1), Hop { weight: 2, ..onlink }]),
             Way::Unreachable,
@@ -172,8 +178,8 @@ fn each_way_of_routes() {
                 let metric = 100 + number;
                 let wanted = KernelRoute { table, ..route(prefix, metric, sorted(way.clone())) };
                 net.make(&[Change::AddRoute(wanted.clone())]);
-                assert_eq!(net.picture().routes, [wanted.clone()]);
-                let shown = net.shown(&format!("{} route show table {table} proto {TAG}", family_option(prefix)));
+                assert_eq!(net.picture().routes, std::slice::from_ref(&wanted));
+                let shown = ours(net.shown(&format!("{} route show table {table}", family_option(prefix))));
                 assert_eq!(shown.len(), 1, "{shown:?}");
                 agrees(&net, &shown[0], &wanted);
                 net.make(&[Change::DeleteRoute(wanted)]);
@@ -199,13 +205,13 @@ fn sorted(way: Way) -> Way {
 
 /// That `ip` shows a route as it was asked for.
 fn agrees(net: &Net, shown: &Value, wanted: &KernelRoute) {
-    assert_eq!(field(shown, "dst"), &wanted.prefix.to_string());
-    assert_eq!(field(shown, "metric"), wanted.metric);
-    assert_eq!(field(shown, "protocol"), &TAG.to_string());
+    assert_eq!(shown["dst"], wanted.prefix.to_string());
+    assert_eq!(shown["metric"], wanted.metric);
+    assert_eq!(shown["protocol"], SHOWN);
     match &wanted.way {
-        Way::Unreachable => assert_eq!(field(shown, "type"), "7"),
+        Way::Unreachable => assert_eq!(shown["type"], "7"),
         Way::Hops(hops) => {
-            assert_eq!(field(shown, "type"), "1");
+            assert_eq!(shown["type"], "1");
             let several = shown["nexthops"].as_array();
             let shown: Vec<&Value> = several.map_or(vec![shown], |several| several.iter().collect());
             let mut found: Vec<Hop> = shown.into_iter().map(|hop| shown_hop(net, hop)).collect();
@@ -220,7 +226,12 @@ fn shown_hop(net: &Net, shown: &Value) -> Hop {
     let device = ["d0", "d1"].iter().position(|name| shown["dev"] == *name).unwrap();
     let onlink = shown["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "onlink"));
     let weight = shown["weight"].as_u64().map_or(1, |weight| u16::try_from(weight).unwrap());
-    Hop { device: net.devices[device], via: shown["gateway"].as_str().map(address), onlink, weight }
+    Hop { device: net.devices[device], via: shown_gateway(shown), onlink, weight }
+}
+
+/// A gateway of the other family stands elsewhere.
+fn shown_gateway(shown: &Value) -> Option<IpAddr> {
+    shown["gateway"].as_str().or_else(|| shown["via"]["host"].as_str()).map(address)
 }
 
 fn deletions() {
@@ -239,7 +250,9 @@ fn deletions() {
         let add: Vec<Change> = routes.iter().chain([&elsewhere]).cloned().map(Change::AddRoute).collect();
         net.make(&add);
         net.make(&[Change::DeleteRoute(routes[1].clone()), Change::DeleteRoute(routes[3].clone())]);
-        assert_eq!(net.picture().routes, [elsewhere.clone(), routes[0].clone(), routes[2].clone()], "{family:?}");
+        let mut found = net.picture().routes;
+        found.sort_unstable();
+        assert_eq!(found, [routes[0].clone(), routes[2].clone(), elsewhere.clone()], "{family:?}");
         net.make(&[elsewhere, routes[0].clone(), routes[2].clone()].map(Change::DeleteRoute));
         assert_eq!(net.picture().routes, []);
     }
@@ -254,7 +267,7 @@ fn weights_that_wait() {
         Change::AppendRoute(route(prefix, 10, hops([other]))),
     ]);
     let both = route(prefix, 10, hops([one, other]));
-    assert_eq!(net.picture().routes, [both.clone()]);
+    assert_eq!(net.picture().routes, std::slice::from_ref(&both));
     agrees(&net, &net.shown_to(prefix)[0], &both);
 }
 
@@ -285,7 +298,7 @@ fn objects() {
     assert_eq!(shown[3]["flags"][0], "onlink");
     assert_eq!(shown[4]["gateway"], "fd00::9");
     assert_eq!(shown[5]["group"].to_string(), r#"[{"id":1001},{"id":1002,"weight":255},{"id":1003,"weight":7}]"#);
-    assert!(shown[1..].iter().all(|one| one["protocol"] == TAG.to_string()), "{shown:?}");
+    assert!(shown[1..].iter().all(|one| one["protocol"] == SHOWN), "{shown:?}");
 
     net.make(&[1_010, 1_011, 1_001, 1_002, 1_003, 1_004].map(Change::DeleteNexthop));
     assert_eq!(net.picture().nexthops, Some(Vec::new()));
@@ -332,20 +345,18 @@ fn rules() {
     ];
     net.make(&rules.clone().map(Change::AddRule));
     assert_eq!(net.picture().rules, rules);
-    let shown = net.shown(&format!("-4 rule show protocol {TAG}"));
+    let shown = ours(net.shown("-4 rule show"));
     assert_eq!(shown.len(), 4, "{shown:?}");
     assert_eq!((&shown[0]["src"], &shown[0]["srclen"]), (&"192.0.2.0".into(), &24.into()));
     assert_eq!((&shown[1]["dst"], &shown[1]["table"]), (&"198.51.100.7".into(), &"70000".into()));
     assert_eq!((&shown[2]["fwmark"], &shown[2]["fwmask"]), (&"0x10".into(), &"0xff".into()));
-    assert_eq!(
-        (&shown[3]["ipproto"], &shown[3]["dport_start"], &shown[3]["dport_end"]),
-        (&"17".into(), &4_000.into(), &4_010.into())
-    );
-    assert_eq!(net.shown(&format!("-6 rule show protocol {TAG}")).len(), 2);
+    assert_eq!((&shown[3]["dport_start"], &shown[3]["dport_end"]), (&4_000.into(), &4_010.into()));
+    assert_eq!(shown[3]["ipproto"], "ipproto-17");
+    assert_eq!(ours(net.shown("-6 rule show")).len(), 2);
 
     net.make(&rules[1..].iter().cloned().map(Change::DeleteRule).collect::<Vec<_>>());
     assert_eq!(net.picture().rules, rules[..1]);
-    assert_eq!(net.shown(&format!("-4 rule show protocol {TAG}")).len(), 1);
+    assert_eq!(ours(net.shown("-4 rule show")).len(), 1);
 }
 
 fn made_by_ip() {
@@ -378,7 +389,7 @@ fn made_by_ip() {
         [Rule { table: 300, source: Some("10.9.0.0/16".parse().unwrap()), ..rule(Family::V4, 50) }]
     );
 
-    let chosen = net.fib.reader.picture(|table, prefix| table == 254 && prefix.prefix_len() == 24, || true);
+    let chosen = net.reader.picture(|table, prefix| table == 254 && prefix.prefix_len() == 24, || true);
     let chosen = chosen.unwrap().unwrap().foreign;
     assert_eq!(chosen.len(), 3, "the two of the devices and the one above: {chosen:?}");
 }

@@ -12,8 +12,7 @@ use super::rig::Rig;
 
 const TUNNELS: u32 = 3;
 const COSTS: [u32; 3] = [0, 500_000, 1_000_000];
-const PREFIXES: [&str; 5] =
-    ["10.20.0.0/16", "10.30.0.0/16", "192.0.2.0/24", "2001:db8:20::/48", "2001:db8:30::/48"];
+const PREFIXES: [&str; 5] = ["10.20.0.0/16", "10.30.0.0/16", "192.0.2.0/24", "2001:db8:20::/48", "2001:db8:30::/48"];
 
 /// One thing that happens.
 #[derive(Debug, Clone)]

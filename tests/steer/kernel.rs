@@ -125,7 +125,9 @@ impl Kernel {
         self.devices.remove(&index);
         for row in self.tables.values_mut() {
             // With one hop of several, all of an IPv4 route goes; of IPv6, that hop.
-            row.retain(|row| !matches!(&row.goes, Goes::Hops(hops) if hops.iter().any(|next| next.hop.device == index)));
+            row.retain(
+                |row| !matches!(&row.goes, Goes::Hops(hops) if hops.iter().any(|next| next.hop.device == index)),
+            );
         }
         self.flush_objects(index);
     }

@@ -291,7 +291,8 @@ impl Rig {
         match &self.kernel.objects[&id].1 {
             Leads::Hop(_, hop) => vec![*hop],
             Leads::Group(members) => {
-                let hop = |&(id, weight): &(u32, u16)| self.members(id).into_iter().map(move |hop| Hop { weight, ..hop });
+                let hop =
+                    |&(id, weight): &(u32, u16)| self.members(id).into_iter().map(move |hop| Hop { weight, ..hop });
                 members.iter().flat_map(hop).collect()
             }
             Leads::Other => Vec::new(),

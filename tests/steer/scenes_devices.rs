@@ -21,7 +21,11 @@ fn a_device_that_is_missing_is_waited_for() {
         rig.look();
         rig.run();
         rig.assert_settled();
-        assert!(rig.standings.values().all(|standing| matches!(standing, Standing::Installed(_))), "{:?}", rig.standings);
+        assert!(
+            rig.standings.values().all(|standing| matches!(standing, Standing::Installed(_))),
+            "{:?}",
+            rig.standings
+        );
     }
 }
 

@@ -40,8 +40,12 @@ fn a_new_configuration_is_reached_from_any_other_without_a_gap() {
                 rig.run();
                 rig.judge(&costs);
                 rig.assert_settled();
-                let kept = |leg: &adit::steer::Leg| before.legs.iter().any(|was| (was.table, was.prefix) == (leg.table, leg.prefix));
-                assert!(after.legs.iter().filter(|leg| kept(leg)).all(|leg| rig.kernel.carries(TAG, leg.table, leg.prefix)));
+                let kept = |leg: &adit::steer::Leg| {
+                    before.legs.iter().any(|was| (was.table, was.prefix) == (leg.table, leg.prefix))
+                };
+                assert!(
+                    after.legs.iter().filter(|leg| kept(leg)).all(|leg| rig.kernel.carries(TAG, leg.table, leg.prefix))
+                );
                 assert_eq!(rig.refused, []);
             }
         }
@@ -121,7 +125,12 @@ fn at_the_end_all_of_ours_goes_and_nothing_else() {
     for mode in [Mode::Metric, Mode::Nexthop] {
         let mut kernel = Kernel::with_devices(3);
         for prefix in BOTH {
-            let theirs = adit::steer::KernelRoute { table: 254, prefix: prefix.parse().unwrap(), metric: 150, way: Way::Unreachable };
+            let theirs = adit::steer::KernelRoute {
+                table: 254,
+                prefix: prefix.parse().unwrap(),
+                metric: 150,
+                way: Way::Unreachable,
+            };
             kernel.add(STATIC, &theirs, true).unwrap();
         }
         let index = kernel.index("gre0").unwrap();

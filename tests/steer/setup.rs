@@ -58,9 +58,9 @@ pub(crate) fn pair(mode: Mode) -> Setup {
 
 /// Three tunnels that share each prefix by weight.
 pub(crate) fn shared(mode: Mode) -> Setup {
-    let legs = BOTH.into_iter().flat_map(|prefix| {
-        (0..3_u16).map(move |tunnel| heavy(leg(prefix, tunnel.into(), 100), tunnel + 1))
-    });
+    let legs = BOTH
+        .into_iter()
+        .flat_map(|prefix| (0..3_u16).map(move |tunnel| heavy(leg(prefix, tunnel.into(), 100), tunnel + 1)));
     setup(mode, legs)
 }
 

@@ -97,8 +97,11 @@ pub(crate) fn down(rows: &mut Rows, index: u32) {
             hops[0].dead = true;
         }
     }
-    let alive: Vec<u32> =
-        rows.iter().filter(|row| shares(row, row.metric).is_some_and(|next| !next.dead)).map(|row| row.metric).collect();
+    let alive: Vec<u32> = rows
+        .iter()
+        .filter(|row| shares(row, row.metric).is_some_and(|next| !next.dead))
+        .map(|row| row.metric)
+        .collect();
     rows.retain(|row| match &row.goes {
         Goes::Hops(hops) => !hops[0].dead || hops[0].hop.via.is_some() && alive.contains(&row.metric),
         Goes::Object(_) | Goes::Unreachable | Goes::Blackhole => true,

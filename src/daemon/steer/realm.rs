@@ -1,6 +1,8 @@
 //! One namespace: what should be in it, and the hands that bring it there.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
@@ -15,6 +17,9 @@ use crate::steer::{Fib, Mode, Setup};
 const SETTLE: Duration = Duration::from_millis(30);
 /// And a pause between two pictures is so many times as long as the last one took.
 const REST: u32 = 3;
+/// An unexplained refusal puts off the next look to twice as long as the last time, but no more often
+/// than so: half a minute.
+const DOUBTS: u32 = 10;
 /// A picture is given up so many times in a row.
 const INSIST: u8 = 3;
 /// In a hundred years.
@@ -22,12 +27,19 @@ const NEVER: Time = Time::from_nanos(3_155_760_000_000_000_000);
 /// After a picture that failed.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// Where the daemon runs.
+const OURS: &str = "/proc/self/ns/net";
+
+/// Device and inode of a namespace.
+pub(super) type Id = (u64, u64);
+
 pub(super) struct Realm {
     name: Option<Netns>,
     kernel: Kernel,
     dry_run: bool,
     pub(super) fib: Fib,
     hands: Option<Hands>,
+    id: Id,
     /// When the next picture is to be taken.
     due: Time,
     /// Nothing is changed before it is.
@@ -35,6 +47,10 @@ pub(super) struct Realm {
     /// How often in a row it was given up for the sake of a verdict.
     given_up: u8,
     rested: Time,
+    /// Whether something was refused since the last picture that it does not explain.
+    doubting: bool,
+    /// For how many pictures in a row.
+    doubts: u32,
     pub(super) warnings: Vec<String>,
     warned: Option<String>,
 }
@@ -47,10 +63,13 @@ impl Realm {
             dry_run,
             fib: Fib::new(kernel.protocol, setup),
             hands: None,
+            id: (0, 0),
             due: Time::ZERO,
             blind: true,
             given_up: 0,
             rested: Time::ZERO,
+            doubting: false,
+            doubts: 0,
             warnings: Vec::new(),
             warned: None,
         }
@@ -60,13 +79,17 @@ impl Realm {
         self.name.as_ref().map(ToString::to_string)
     }
 
-    /// Works in this namespace from now on. Whether that is possible.
-    pub(super) fn open(&mut self, file: Option<Arc<File>>, now: Time) -> bool {
+    /// The namespace itself, while it is open.
+    pub(super) fn id(&self) -> Option<Id> {
+        self.hands.as_ref().map(|_| self.id)
+    }
+
+    /// Works in this namespace from now on, unless it is one of the `others`. Whether that is possible.
+    pub(super) fn open(&mut self, file: Option<Arc<File>>, others: &[Id], now: Time) -> bool {
         if self.hands.is_some() {
             self.close("another one has taken its place");
         }
-        let hands = Hands::open(file.as_deref(), &self.kernel, self.name.as_ref(), self.dry_run);
-        match hands {
+        match self.enter(file.as_deref(), others) {
             Ok(hands) => {
                 self.quieten(file.as_deref());
                 self.hands = Some(hands);
@@ -81,6 +104,17 @@ impl Realm {
                 false
             }
         }
+    }
+
+    fn enter(&mut self, file: Option<&File>, others: &[Id]) -> io::Result<Hands> {
+        let found = file.map_or_else(|| fs::metadata(OURS), File::metadata)?;
+        self.id = (found.dev(), found.ino());
+        // Each would take away what the other has made.
+        if others.contains(&self.id) {
+            let why = "it is the namespace of other routes under another name: write the same `netns` for all of them";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
+        Hands::open(file, &self.kernel, self.name.as_ref(), self.dry_run)
     }
 
     /// Has the kernel announce groups only, if that is asked for.
@@ -118,9 +152,7 @@ impl Realm {
                     self.warn("the kernel's routes cannot be changed: that needs CAP_NET_ADMIN".to_owned());
                 }
                 self.fib.handle_outcome(refusals);
-                if self.fib.doubts() {
-                    self.soon(now);
-                }
+                self.doubt(now);
                 true
             }
             Err(error) => {
@@ -129,6 +161,16 @@ impl Realm {
                 (self.blind, self.due) = (true, now + SETTLE);
                 false
             }
+        }
+    }
+
+    /// Looks again where the kernel has refused what the picture does not explain; ever more seldom
+    /// where another look does not explain it either.
+    fn doubt(&mut self, now: Time) {
+        if self.fib.doubts() && !std::mem::replace(&mut self.doubting, true) {
+            let delay = SETTLE * (1 << self.doubts.min(DOUBTS));
+            self.due = self.due.min((now + delay).max(self.rested));
+            self.doubts += 1;
         }
     }
 
@@ -156,6 +198,9 @@ impl Realm {
             Ok(Some(picture)) => {
                 self.fib.handle_picture(picture);
                 self.blind = false;
+                if !std::mem::take(&mut self.doubting) {
+                    self.doubts = 0;
+                }
                 let now = clock.now();
                 self.rested = now + took * REST;
                 // A dry run sees what it would have done, not what is.
