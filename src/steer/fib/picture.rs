@@ -225,7 +225,7 @@ fn joined(routes: impl Iterator<Item = (u32, Way)>, v6: bool) -> Known {
                 all.extend(more);
                 joined.push((metric, Way::Hops(all)));
             }
-            way => joined.push((metric, way)),
+            Way::Object(_) | Way::Unreachable | Way::Other => joined.push((metric, way)),
         }
         joined
     })
