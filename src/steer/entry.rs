@@ -194,20 +194,24 @@ impl Entry {
         }
     }
 
+    /// Whether a picture shows what could not be deleted.
+    pub(super) fn shows(&self, Stuck { metric, way, theirs }: &Stuck) -> bool {
+        let shows = match way {
+            Way::Hops(hops) => hops.iter().any(|hop| known::hops_at(&self.known, *metric).any(|is| is == hop)),
+            Way::Object(_) | Way::Unreachable | Way::Other => {
+                self.known.iter().any(|(of, is)| of == metric && is == way)
+            }
+        };
+        *theirs && shows
+    }
+
     /// Forgets what the kernel did not take: the picture has changed. Whether there was anything.
     pub(super) fn forgive(&mut self) -> bool {
-        let Self { known, stuck, .. } = self;
+        let mut stuck = std::mem::take(&mut self.stuck);
         let before = stuck.len();
-        stuck.retain(|Stuck { metric, way, theirs }| {
-            let still = match way {
-                Way::Hops(hops) => hops.iter().any(|hop| known::hops_at(known, *metric).any(|is| is == hop)),
-                Way::Object(_) | Way::Unreachable | Way::Other => {
-                    known.iter().any(|(of, is)| of == metric && is == way)
-                }
-            };
-            *theirs && still
-        });
+        stuck.retain(|stuck| self.shows(stuck));
         let forgiven = before > stuck.len();
+        self.stuck = stuck;
         !std::mem::take(&mut self.refused).is_empty() || forgiven
     }
 
