@@ -3,13 +3,13 @@
 use super::context::Context;
 use super::entry::{EEXIST, Entry, Leg};
 use super::groups::Groups;
-use super::known::leads_alike;
+use super::known::{Known, leads_alike};
 use super::{Mode, Refusal, Way, text};
 use crate::engine::Standing;
 
 impl Entry {
-    /// How a leg stands in the kernel.
-    pub(super) fn standing(&self, leg: &Leg, context: &Context, groups: &Groups) -> Standing {
+    /// How a leg stands in the kernel, which is to have what is wanted.
+    pub(super) fn standing(&self, leg: &Leg, wanted: &Known, context: &Context, groups: &Groups) -> Standing {
         let hop = match leg.hop(context) {
             Ok(hop) => hop,
             Err(why) => return Standing::Waiting(why),
@@ -28,7 +28,8 @@ impl Entry {
         {
             return Standing::Refused(why);
         }
-        if self.known.iter().any(|(known, is)| *known == metric && leads(is)) {
+        let has = |routes: &Known| routes.iter().any(|(of, way)| *of == metric && leads(way));
+        if has(&self.known) && has(wanted) {
             let effective = leg.priority.saturating_add(context.penalty(leg.tunnel).unwrap_or(0));
             return Standing::Installed(Some(metric).filter(|&metric| metric != effective));
         }

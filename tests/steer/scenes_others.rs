@@ -242,3 +242,28 @@ fn a_hop_that_another_adds_to_ours_is_asked_for_once_and_left() {
     rig.run();
     rig.assert_settled();
 }
+
+#[test]
+fn what_was_gone_when_it_should_go_and_came_back_can_go_again() {
+    let mut rig = Rig::start(Kernel::with_devices(2), pair(Mode::Metric));
+    rig.judge(&[0, 0]);
+    let lowest = |rig: &Rig, prefix: &str| {
+        let prefix = prefix.parse().unwrap();
+        rig.kernel.picture(TAG, |_, _| false).routes.into_iter().find(|route| route.prefix == prefix).unwrap()
+    };
+    rig.verdict(0, DEGRADED);
+    assert!(rig.step());
+    for prefix in BOTH {
+        let route = lowest(&rig, prefix);
+        rig.kernel.delete(TAG, &route).unwrap();
+    }
+    // Nobody looks while all this happens.
+    for cost in [DEGRADED, 0, DEGRADED] {
+        rig.verdict(0, cost);
+        while rig.step() {}
+    }
+    assert_eq!(rig.refused.len(), 2);
+    rig.look();
+    rig.run();
+    rig.assert_settled();
+}

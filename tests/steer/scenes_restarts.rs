@@ -197,3 +197,19 @@ fn an_object_that_stands_before_what_is_surplus_comes_back_behind_it() {
         }
     }
 }
+
+#[test]
+fn a_gateway_more_waits_while_it_would_hide_an_object_from_every_picture() {
+    let mut rig = Rig::start(Kernel::with_devices(2), setup(Mode::Metric, [leg(V6, 0, 100)]));
+    rig.judge(&[0]);
+    let mut rig = rig.restart(setup(Mode::Nexthop, [leg(V6, 0, 100)]));
+    // A neighbour, a group of it, a route over that; then it is killed.
+    rig.life = Some(3);
+    rig.judge(&[0]);
+    assert_eq!(rig.kernel.tables.values().map(Vec::len).sum::<usize>(), 2);
+    let mut rig = rig.restart(setup(Mode::Metric, [leg(V6, 0, 100), leg(V6, 1, 100)]));
+    rig.run();
+    rig.judge(&[0, 0]);
+    assert!(!rig.kernel.hid);
+    rig.assert_settled();
+}

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use adit::engine::Standing;
 use adit::steer::{Hop, Leads, Leg, Mode};
 use ipnet::IpNet;
 
@@ -20,6 +21,21 @@ impl Rig {
         assert_eq!(self.run(), 0, "churn: {:#?}", self.changes.last());
         assert_eq!(self.drift, []);
         self.assert_as_wanted();
+        self.assert_told();
+    }
+
+    /// Of each way it is told how it stands.
+    fn assert_told(&self) {
+        let objects = self.setup.mode == Mode::Nexthop && !self.kernel.lacks_objects;
+        for leg in &self.setup.legs {
+            let there = self.has(leg.table, leg.prefix);
+            let metric = leg.priority + self.penalties[leg.tunnel as usize].unwrap_or(0);
+            let stands = |hop: Hop| there.get(&metric).is_some_and(|hops| hops.iter().any(|of| of.0 == hop.device));
+            let stands = self.hop(leg).is_some_and(|hop| objects && !there.is_empty() || stands(hop));
+            let told = &self.standings[&leg.route];
+            assert_eq!(matches!(told, Standing::Installed(_)), stands, "{leg:?}: {told:?}, {there:?}");
+            assert_ne!(*told, Standing::Pending, "{leg:?}");
+        }
     }
 
     pub(crate) fn assert_as_wanted(&self) {

@@ -6,6 +6,7 @@ use super::{Fib, Owner, Stage};
 use crate::engine::Standing;
 use crate::steer::context::Context;
 use crate::steer::entry::Leg;
+use crate::steer::known::Known;
 use crate::steer::{Change, Mode, Rule, Way};
 
 /// Prefixes whose changes are gathered in one batch: between two batches a fresh verdict is heard.
@@ -67,7 +68,7 @@ impl Fib {
             if again {
                 self.touch(at);
             }
-            self.tell_standing(at);
+            self.tell_standing(at, &wanted);
         }
         self.stage = Stage::Common;
     }
@@ -97,9 +98,9 @@ impl Fib {
         self.entries.iter().flat_map(|entry| entry.known.iter().filter_map(of)).collect()
     }
 
-    fn tell_standing(&mut self, at: u32) {
+    fn tell_standing(&mut self, at: u32, wanted: &Known) {
         let entry = &self.entries[at as usize];
-        let now = |leg: &Leg| entry.standing(leg, &self.context, &self.groups);
+        let now = |leg: &Leg| entry.standing(leg, wanted, &self.context, &self.groups);
         let standings: Vec<Standing> = entry.legs.iter().map(now).collect();
         for (leg, standing) in self.entries[at as usize].legs.iter_mut().zip(standings) {
             if leg.told != standing {
