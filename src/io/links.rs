@@ -61,6 +61,5 @@ where
         })
     };
     // And a thread of its own, because the caller's may be busy with another runtime.
-    std::thread::scope(|scope| scope.spawn(|| netns::within(namespace, converse)).join())
-        .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+    netns::alone(|| netns::within(namespace, converse))
 }

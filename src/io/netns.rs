@@ -1,8 +1,11 @@
-//! Running something inside a network namespace.
+//! Running something inside a network namespace, and watching which one stands under a name.
+
+pub mod watch;
 
 use std::fs::File;
 use std::io;
 
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
 
 /// Runs `work` inside the namespace that `file` stands for, or here if there is none.
@@ -12,18 +15,33 @@ use nix::sched::{CloneFlags, setns, unshare};
 /// which it was opened.
 ///
 /// # Errors
-/// Entering needs `CAP_SYS_ADMIN`; and whatever `work` gives.
+/// Entering needs `CAP_SYS_ADMIN`, here and in the user namespace that owns it; `InvalidInput` if it is
+/// no network namespace; and whatever `work` gives.
 pub fn within<T: Send>(file: Option<&File>, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let Some(file) = file else { return work() };
-    let thread = || {
-        setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| {
-            let error = io::Error::from(error);
-            io::Error::new(error.kind(), format!("entering it needs CAP_SYS_ADMIN ({error})"))
-        })?;
+    alone(|| {
+        setns(file, CloneFlags::CLONE_NEWNET).map_err(not_entered)?;
         work()
-    };
-    std::thread::scope(|scope| scope.spawn(thread).join())
-        .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+    })
+}
+
+/// Runs `work` on a thread of its own and waits for its end.
+pub(super) fn alone<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        // `Scope::spawn` would panic where there is no room for a thread.
+        let thread = std::thread::Builder::new().spawn_scoped(scope, work)?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+    })
+}
+
+fn not_entered(errno: Errno) -> io::Error {
+    let error = io::Error::from(errno);
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the system's list is open")]
+    match errno {
+        Errno::EPERM => io::Error::new(error.kind(), format!("entering it needs CAP_SYS_ADMIN ({error})")),
+        Errno::EINVAL => io::Error::new(error.kind(), "it is a namespace, but not of the network"),
+        _ => error,
+    }
 }
 
 /// Makes a namespace without a name, held by the file that is returned: it ends with the last
@@ -32,12 +50,18 @@ pub fn within<T: Send>(file: Option<&File>, work: impl FnOnce() -> io::Result<T>
 /// # Errors
 /// Needs `CAP_SYS_ADMIN`, which [`become_root_of_new_user_namespace`] gives.
 pub fn make() -> io::Result<File> {
-    let thread = || {
+    alone(|| {
         unshare(CloneFlags::CLONE_NEWNET)?;
-        File::open("/proc/thread-self/ns/net")
-    };
-    std::thread::scope(|scope| scope.spawn(thread).join())
-        .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+        here()
+    })
+}
+
+/// The namespace of the calling thread.
+///
+/// # Errors
+/// Without /proc.
+pub fn here() -> io::Result<File> {
+    File::open("/proc/thread-self/ns/net")
 }
 
 /// Moves this process, which must still have one thread only, into a user namespace of its own in
