@@ -7,6 +7,7 @@ use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
 use super::obstacle::Obstacle;
 use super::penalty::{self, Drain};
+use super::places::{Place, Places};
 use super::rtt::Estimator;
 use super::schedule;
 use super::settings::{Interface, ReturnPath, Timeout, Tunnel};
@@ -41,15 +42,17 @@ pub enum Failure {
     Timeout,
     /// The kernel refused to send: traffic could not have left either.
     Refused(&'static str),
+    /// A place was missing: nor could it then.
+    Missing(Place),
 }
 
 impl Failure {
     /// In words.
-    #[must_use]
-    pub fn reason(self) -> String {
+    pub(super) fn reason(self, places: &Places) -> String {
         match self {
             Self::Timeout => "timeout".to_owned(),
             Self::Refused(error) => format!("not sent: {error}"),
+            Self::Missing(place) => format!("not sent: {}", places.why(place)),
         }
     }
 }
