@@ -27,12 +27,11 @@ fn find(sim: &mut Sim, place: Place) {
 
 /// What was told of places, in order.
 fn told(sim: &Sim) -> Vec<(&str, Option<&str>)> {
-    let place = |kind| match kind {
-        &Kind::Place { ref place, ref reason } => Some((place.as_str(), reason.as_deref())),
-        #[expect(clippy::wildcard_enum_match_arm, reason = "the others are not looked for")]
-        _ => None,
-    };
-    sim.events.iter().filter_map(|event| place(&event.kind)).collect()
+    let places = sim.events.iter().filter_map(|event| {
+        let Kind::Place { place, reason } = &event.kind else { return None };
+        Some((place.as_str(), reason.as_deref()))
+    });
+    places.collect()
 }
 
 #[test]

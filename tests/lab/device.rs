@@ -159,7 +159,10 @@ fn gone_and_made_again(kind: Kind, link: &str) -> Result<(), Failed> {
     near(up)?;
     lab.until(SOON, "back", |view| view.state != State::Down)?;
     near("ip link del tun9")?;
-    lab.all_become(State::Down, SOON)?;
+    lab.until(SOON, "down for want of the device", |view| {
+        let reason = view.last_failure.as_ref().map(|failure| failure.reason.as_str());
+        view.state == State::Down && reason == Some("not sent: device tun9 is missing")
+    })?;
     near(&format!("ip link add tun9 {link}; {up}"))?;
     lab.until(SOON, "back", |view| view.state != State::Down)?;
     lab.none_rejected()
