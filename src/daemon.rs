@@ -4,12 +4,23 @@
 //!              ┌──────────────────────── Daemon::run ────────────────────────┐
 //!  time ──────▶│ handle_wakeup, drain ▸ handle_datagram …, handle_timeout     │
 //!  raw sockets▶│ poll_transmit … ▸ one batch out ▸ handle_unsent              │
+//!  kernel ────▶│ namespaces and devices come and go, associations             │
 //!  questions ─▶│ a closure from the local socket, run between two wake-ups    │
 //!              │ new events ▸ log, recording, followers                       │
 //!              └──────────────────────── sleep until next_wakeup ────────────┘
 //! ```
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | [`plan`] | from a configuration to what must be open |
+//! | `space` | what must be open in one namespace, and opening it |
+//! | `spaces`, `outlet` | what is open, on the side of the loop |
+//! | `kernel`, `keeper`, `kept` | a thread beside it: the kernel's associations; namespaces and devices that come and go |
+//! | [`mod@records`] | the pairs that ESP tunnels start with |
+//! | `tell` | events on their way out |
 
 mod keeper;
+mod kept;
 mod kernel;
 mod outlet;
 pub mod plan;
@@ -19,24 +30,21 @@ mod spaces;
 mod tell;
 
 use std::fs::{File, OpenOptions};
-use std::future::poll_fn;
 use std::io::{self, BufWriter};
 use std::net::IpAddr;
-use std::task::Poll;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::esp::Reserve;
 use crate::engine::ledger::{Kind, Lost, NotReserved};
 use crate::engine::numbers::Numbers;
-use crate::engine::{Engine, Material, Namespace, Pair, Place, Setup, Transmit, Unsent, WallTime};
+use crate::engine::{Engine, Material, Pair, Place, Setup, Transmit, WallTime};
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Report};
 use crate::io::local::{self, Bound, Handle, Question};
-use crate::io::raw::{Drained, Inbox, Receiver};
+use crate::io::raw::{Drained, Inbox};
 use crate::wire::esp::IvSeed;
 use crate::wire::payload::{Key, Secret};
 use keeper::Keeper;
@@ -144,7 +152,7 @@ impl Daemon {
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
                 news = news(&mut self.kernel) => self.heard = Some(news),
-                () = readable(&self.spaces.receivers) => {}
+                () = self.spaces.readable() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -306,7 +314,7 @@ impl Daemon {
                     let why = format!("{} is missing", outlet.title());
                     self.engine.handle_missing(now, Place::Egress(egress), outlet.title(), &why);
                 }
-                self.engine.handle_unsent(now, tunnel, sequence, unsent(refusal));
+                self.engine.handle_unsent(now, tunnel, sequence, refusal.unsent());
             });
         }
         self.outgoing.clear();
@@ -370,31 +378,6 @@ fn secret() -> io::Result<Secret> {
     Ok(Secret { key: Key::new(key), epoch: u64::from_ne_bytes(epoch) })
 }
 
-/// Whether a refused send says something about the tunnel (traffic could not have left either), or
-/// only about this host at this moment. What is not known to be the former is the latter.
-fn unsent(refusal: Refusal) -> Unsent {
-    let error = match refusal {
-        Refusal::Missing | Refusal::Gone => return Unsent::Missing,
-        Refusal::Kernel(error) => error,
-    };
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the system's list is open")]
-    match error {
-        Errno::ENETUNREACH
-        | Errno::EHOSTUNREACH
-        | Errno::ENETDOWN
-        | Errno::EADDRNOTAVAIL
-        | Errno::EPERM
-        | Errno::EACCES
-        | Errno::ENODEV
-        | Errno::ENXIO
-        // WireGuard: no peer may have this destination; the peer's endpoint is not known.
-        | Errno::ENOKEY
-        | Errno::EDESTADDRREQ
-        | Errno::EMSGSIZE => Unsent::Refused(error.desc()),
-        _ => Unsent::LocalFault(error.desc()),
-    }
-}
-
 /// The next report of the clerk; none ever, where there is no clerk or it has ended.
 async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
     match clerk {
@@ -413,13 +396,4 @@ async fn news(kernel: &mut Option<UnboundedReceiver<News>>) -> News {
         Some(news) => news,
         None => std::future::pending().await,
     }
-}
-
-async fn readable(receivers: &[(Namespace, Receiver)]) {
-    poll_fn(|context| {
-        // Every one is asked, so that every one knows whom to wake.
-        let ready = receivers.iter().filter(|(_, receiver)| receiver.poll_ready(context).is_ready()).count();
-        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 
 use super::space::Way;
-use crate::engine::{Interface, Namespace};
+use crate::engine::{Interface, Namespace, Unsent};
 
 pub(super) struct Outlet {
     /// What people call it.
@@ -26,6 +26,33 @@ pub(super) enum Refusal {
     Gone,
     /// What the kernel said.
     Kernel(Errno),
+}
+
+impl Refusal {
+    /// Whether it says something about the tunnel (traffic could not have left either), or only about this
+    /// host at this moment. What is not known to be the former is the latter.
+    pub(super) fn unsent(self) -> Unsent {
+        let error = match self {
+            Self::Missing | Self::Gone => return Unsent::Missing,
+            Self::Kernel(error) => error,
+        };
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the system's list is open")]
+        match error {
+            Errno::ENETUNREACH
+            | Errno::EHOSTUNREACH
+            | Errno::ENETDOWN
+            | Errno::EADDRNOTAVAIL
+            | Errno::EPERM
+            | Errno::EACCES
+            | Errno::ENODEV
+            | Errno::ENXIO
+            // WireGuard: no peer may have this destination; the peer's endpoint is not known.
+            | Errno::ENOKEY
+            | Errno::EDESTADDRREQ
+            | Errno::EMSGSIZE => Unsent::Refused(error.desc()),
+            _ => Unsent::LocalFault(error.desc()),
+        }
+    }
 }
 
 impl Outlet {

@@ -1,7 +1,9 @@
 //! What is open in each namespace, on the side of the loop: where answers come, and by what probes leave.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io;
+use std::task::Poll;
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -47,6 +49,16 @@ impl Spaces {
     /// Whom to ask from now on.
     pub(super) fn ask(&mut self, wishes: UnboundedSender<Wish>) {
         self.wishes = Some(wishes);
+    }
+
+    /// Waits until something may have arrived.
+    pub(super) async fn readable(&self) {
+        poll_fn(|context| {
+            // Every one is asked, so that every one knows whom to wake.
+            let ready = self.receivers.iter().filter(|(_, receiver)| receiver.poll_ready(context).is_ready()).count();
+            if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     /// A namespace is there, with these sockets. To be called within a runtime.
