@@ -73,11 +73,14 @@ impl Entry {
 
     /// Something must be left that carries the traffic, and is to stay.
     fn may_go(&self, wanted: &Known, left: &Known, context: &Context) -> bool {
+        let up = |hop: &Hop| context.is_up(hop.device);
         let serves = |(metric, way): &(u32, Way)| match way {
             Way::Hops(hops) if self.is_v6() => {
-                hops.iter().any(|hop| known::hops_at(left, *metric).any(|is| leads_alike(hop, is)))
+                hops.iter().any(|hop| known::hops_at(left, *metric).any(|is| leads_alike(hop, is) && up(is)))
             }
-            Way::Hops(_) | Way::Object(_) => left.iter().any(|(of, is)| of == metric && alike(way, is)),
+            Way::Hops(_) | Way::Object(_) => left.iter().any(|(of, is)| {
+                of == metric && alike(way, is) && if let Way::Hops(hops) = is { hops.iter().any(up) } else { true }
+            }),
             Way::Unreachable | Way::Other => false,
         };
         context.ending || wanted.iter().any(serves)
