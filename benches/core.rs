@@ -125,6 +125,8 @@ impl Loaded {
         let setup = Setup {
             tunnels: tunnels.clone(),
             routes: Vec::new(),
+            places: Vec::new(),
+            steers: false,
             secret: secret(),
             record: false,
             associations: std::collections::BTreeMap::new(),
@@ -242,8 +244,10 @@ fn lookup(criterion: &mut Criterion) {
         weight: 1,
         device: None,
         via: None,
+        place: 0,
+        onlink: false,
     };
-    let table = RouteTable::new(v4.chain(v6).zip(0..).map(route).collect(), 1_000);
+    let table = RouteTable::new(v4.chain(v6).zip(0..).map(route).collect(), Vec::new(), 1_000, false);
     assert_eq!(table.prefixes(), 100_000);
     let noise = |number: u64| u32::try_from(schedule::mix(5, number) >> 32).unwrap();
     let v4: Vec<IpAddr> =
@@ -256,11 +260,11 @@ fn lookup(criterion: &mut Criterion) {
         .collect();
     let mut at = 0;
     for (name, addresses) in [("IPv4, among 100 000 prefixes", v4), ("IPv6, among 100 000 prefixes", v6)] {
-        assert!(addresses.iter().all(|address| table.pick(*address, 0).is_some()));
+        assert!(addresses.iter().all(|address| table.pick(0, *address, 0).is_some()));
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 at = (at + 1) % addresses.len();
-                table.pick(black_box(addresses[at]), 7).map(|route| route.tunnel)
+                table.pick(0, black_box(addresses[at]), 7).map(|(_, route)| route.tunnel)
             });
         });
     }

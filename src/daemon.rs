@@ -17,6 +17,7 @@
 //! | `spaces`, `outlet` | what is open, on the side of the loop |
 //! | `kernel`, `keeper`, `kept` | a thread beside it: the kernel's associations; namespaces and devices that come and go |
 //! | [`mod@records`] | the pairs that ESP tunnels start with |
+//! | [`steer`] | whoever keeps the kernel's routes |
 //! | `tell` | events on their way out |
 
 mod keeper;
@@ -27,6 +28,7 @@ pub mod plan;
 pub mod records;
 mod space;
 mod spaces;
+pub mod steer;
 mod tell;
 
 use std::fs::{File, OpenOptions};
@@ -40,7 +42,7 @@ use tokio::sync::{mpsc, watch};
 use crate::engine::esp::Reserve;
 use crate::engine::ledger::{Kind, Lost, NotReserved};
 use crate::engine::numbers::Numbers;
-use crate::engine::{Engine, Material, Pair, Place, Setup, Transmit, WallTime};
+use crate::engine::{Engine, Material, Need, Pair, Setup, Transmit, WallTime};
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Report};
 use crate::io::local::{self, Bound, Handle, Question};
@@ -53,6 +55,7 @@ use outlet::Refusal;
 use plan::Plan;
 use records::Records;
 use spaces::Spaces;
+use steer::Steersman;
 
 /// Bytes of probes that are gathered before they are sent: some 200 of the usual size.
 const OUTGOING: usize = 64 << 10;
@@ -76,6 +79,8 @@ pub struct Daemon {
     /// The first of it, heard while asleep.
     heard: Option<News>,
     spaces: Spaces,
+    /// Whoever keeps the kernel's routes.
+    steersman: Option<Steersman>,
     inbox: Inbox,
     buffer: Box<[u8]>,
     outgoing: Vec<(Transmit, usize)>,
@@ -108,10 +113,14 @@ impl Daemon {
             spaces.ask(wishes);
             news
         });
+        let steers = plan.steering.as_ref().is_some_and(|steering| !steering.dry_run);
+        let steersman = plan.steering.take().map(Steersman::start).transpose()?;
         let now = clock.now();
         let setup = Setup {
             tunnels: plan.tunnels,
             routes: plan.routes,
+            places: plan.places,
+            steers,
             secret: secret()?,
             record: record.is_some(),
             associations: starts,
@@ -124,6 +133,7 @@ impl Daemon {
             clerk,
             kernel,
             heard: None,
+            steersman,
             clock,
             spaces,
             inbox: Inbox::default(),
@@ -152,9 +162,13 @@ impl Daemon {
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
                 news = news(&mut self.kernel) => self.heard = Some(news),
+                news = kept(&mut self.steersman) => self.hear_of_routes(news),
                 () = self.spaces.readable() => {}
                 () = tokio::time::sleep(pause) => {}
             }
+        }
+        if let Some(steersman) = self.steersman.take() {
+            steersman.stop().await;
         }
         self.engine.handle_stop(self.clock.now());
         self.tell();
@@ -188,8 +202,11 @@ impl Daemon {
         self.engine.handle_timeout(now);
         // After all that has arrived by now has been taken: sockets may be closed here.
         self.hear_of_kernel();
+        self.steer();
         self.listen();
         self.transmit();
+        // That a probe could not leave is a sample, too: the next turn may be long in coming.
+        self.steer();
         self.reserve();
         self.tell();
     }
@@ -234,6 +251,32 @@ impl Daemon {
             News::Withheld(tunnel, why) => engine.handle_withheld(now, tunnel, why),
         }
         Ok(())
+    }
+
+    /// Passes on what tunnels cost; the kernel's routes follow.
+    fn steer(&mut self) {
+        while let Some(steer) = self.engine.poll_steer() {
+            if let Some(steersman) = &self.steersman {
+                steersman.order(steer);
+            }
+        }
+    }
+
+    fn hear_of_routes(&mut self, news: Option<steer::News>) {
+        let now = self.clock.now();
+        let Some(news) = news else {
+            self.steersman = None;
+            let what = "nobody keeps the kernel's routes any more: they stay as they are; restart adit".to_owned();
+            return self.engine.handle_kernel_warning(now, what);
+        };
+        match news {
+            steer::News::Standings(standings) => self.engine.handle_standings(standings),
+            steer::News::Drift { netns, count, changes } => {
+                self.engine.handle_kernel_drift(now, netns, count, changes);
+            }
+            steer::News::Overrun => self.engine.handle_kernel_overrun(now),
+            steer::News::Warning(what) => self.engine.handle_kernel_warning(now, what),
+        }
     }
 
     /// Passes on what the engine wants to be written down.
@@ -312,7 +355,7 @@ impl Daemon {
                 if refusal == Refusal::Gone && !lost.contains(&egress) {
                     lost.push(egress);
                     let why = format!("{} is missing", outlet.title());
-                    self.engine.handle_missing(now, Place::Egress(egress), outlet.title(), &why);
+                    self.engine.handle_missing(now, Need::Egress(egress), outlet.title(), &why);
                 }
                 self.engine.handle_unsent(now, tunnel, sequence, refusal.unsent());
             });
@@ -383,6 +426,15 @@ async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
     match clerk {
         Some(clerk) => clerk.report().await,
         None => None,
+    }
+}
+
+/// The next news of the kernel's routes; `None` if nobody keeps them any more, and never anything where
+/// nobody was to.
+async fn kept(steersman: &mut Option<Steersman>) -> Option<steer::News> {
+    match steersman {
+        Some(steersman) => steersman.news().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -11,8 +11,8 @@
 //! The same words are used in code, configuration, logs and documents; there are no others for these
 //! things.
 //!
-//! A network namespace or a device that probes need is a **place**. It may be missing: then traffic could not
-//! leave either, so a probe is a failure at once, and says why.
+//! What probes **need** is a network namespace, or a device. It may be missing: then traffic could not leave
+//! either, so a probe is a failure at once, and says why.
 //!
 //! Of ESP: a **security association** is one direction's SPI, algorithm and keys. It *seals* probes or
 //! *opens* answers, and an ESP tunnel has a **pair** of them. Every sealed packet has a **sequence
@@ -29,11 +29,12 @@
 //!    unknown; what the last verdict costs it stays.)
 //! 5. Disabled is not down; drained is not down; unknown is not healthy.
 //! 6. We touch only routes that bear our tag; new before old, so no prefix is without a route for a
-//!    moment because of us. (So far routes live in adit's own table, which holds to the second half.)
+//!    moment because of us.
 //! 7. What is worth keeping survives a kill -9. (So far that is every ESP sequence number that may have
 //!    been used; of states nothing is kept, so a restart begins as unknown, which carries no penalty.)
 //!
-//! Each law has tests that bear its number in their name, in `tests/laws.rs`; the seventh in `tests/ledger`.
+//! Each law has tests that bear its number in their name, in `tests/laws.rs`; the sixth also in `tests/steer`, under a
+//! model of Linux's routes, the seventh in `tests/ledger`.
 //!
 //! # The rooms
 //!
@@ -41,9 +42,10 @@
 //! | --- | --- | --- |
 //! | [`wire`] | PURE: bytes. GRE, ESP, IP, ICMP, the payload that proves itself; one reason for each way to be wrong | nothing of ours |
 //! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, associations and their numbers, snapshot, explain | `wire` |
-//! | [`config`] | text in, a `Config` that cannot be wrong out | values of `engine`, `wire`, `reflect::plan` |
+//! | [`steer`] | PURE: what the kernel's routes should be, against what they are; the changes between | `wire`, values of `engine` |
+//! | [`config`] | text in, a `Config` that cannot be wrong out; and what the kernel has in, such a text out | values of `engine`, `steer`, `wire`, `reflect::plan` |
 //! | [`reflect`] | a far end in user space: PURE but for [`reflect::run`], its shell | `wire`, `io`, values of `engine` |
-//! | [`io`] | THIN: raw sockets, devices, namespaces, clocks, the kernel's associations, the record of sequence numbers, the local socket | values of `engine`, `wire`; `config::nearest`, `config::key_text`, `config::defaults` |
+//! | [`io`] | THIN: raw sockets, devices, namespaces, clocks, the kernel's associations, the record of sequence numbers, the kernel's routes, the local socket | values of `engine`, `steer`, `wire`; `config::nearest`, `config::key_text`, `config::defaults`, values of `config::propose` |
 //! | [`daemon`] | the one loop, and the one place where now is read | all of the above |
 //! | [`cli`] | one file a command; text and tables | all of the above |
 //!
@@ -57,6 +59,13 @@
 //! parses (an association opens what is sealed), or a counted [`wire::Reject`] → `inflight` settles it
 //! exactly once → sample → `health` (here it ends nearly always) → transition → penalty → `routes` →
 //! events. Plain calls all along, starting in `Daemon::turn`; you can step through it in one sitting.
+//!
+//! # The way of a penalty
+//!
+//! `Engine::poll_steer` → a tunnel and what it costs, to the thread of [`daemon::steer`] → [`steer::Fib`]
+//! compares what should be in the kernel with what is known to be → a batch of changes, new ones first →
+//! [`io::fib`] has the kernel acknowledge them → the old ones go. What the kernel says unasked only means
+//! "look again": a picture of all there is, and again the difference.
 
 pub mod cli;
 pub mod config;
@@ -64,4 +73,5 @@ pub mod daemon;
 pub mod engine;
 pub mod io;
 pub mod reflect;
+pub mod steer;
 pub mod wire;

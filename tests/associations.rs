@@ -61,6 +61,8 @@ impl Wire {
         let setup = Setup {
             tunnels: tunnels.clone(),
             routes: Vec::new(),
+            places: Vec::new(),
+            steers: false,
             secret: sim::secret(),
             record: true,
             associations: near,

@@ -208,6 +208,8 @@ fn pacing_never_stretches_a_burst_past_the_short_window() {
     let setup = Setup {
         tunnels: (0..TUNNELS).map(settings).collect(),
         routes: Vec::new(),
+        places: Vec::new(),
+        steers: false,
         secret: secret(),
         record: false,
         associations: std::collections::BTreeMap::new(),

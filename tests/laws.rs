@@ -18,7 +18,16 @@ use sim::far::Sending;
 use sim::{Sim, at_ms, ms, tunnel};
 
 fn route(prefix: &str, tunnel: u32, priority: u32) -> Route {
-    Route { prefix: prefix.parse().unwrap(), tunnel, priority, weight: 1, device: None, via: None }
+    Route {
+        prefix: prefix.parse().unwrap(),
+        tunnel,
+        priority,
+        weight: 1,
+        device: None,
+        via: None,
+        place: 0,
+        onlink: false,
+    }
 }
 
 /// Four tunnels, two prefixes over each pair and one over all.
@@ -243,8 +252,8 @@ fn law_3_a_penalty_is_a_function_of_the_state_and_never_accumulates() {
         assert_eq!(sim.view(0).penalty, DEGRADED);
     }
     let table = sim.engine.routes();
-    let candidates = table.candidates("10.1.2.3".parse().unwrap());
-    let effective: Vec<u32> = candidates.map(|(route, _)| table.effective_priority(route)).collect();
+    let candidates = table.candidates(0, "10.1.2.3".parse().unwrap());
+    let effective: Vec<u32> = candidates.map(|(_, route, _)| table.effective_priority(route)).collect();
     assert_eq!(effective, [500_100, 150, 200, 250]);
 }
 
@@ -253,7 +262,7 @@ fn law_3_a_penalty_never_takes_the_last_route_away() {
     let mut sim = Sim::new((0..4).map(tunnel).collect(), routes(), 1);
     sim.run_until(at_ms(5_000));
     let carrying = |sim: &Sim, address: &str| -> Vec<String> {
-        let routes = sim.engine.lookup(address.parse().unwrap(), None);
+        let routes = sim.engine.lookup(address.parse().unwrap(), None, &Default::default());
         routes.into_iter().map(|route| route.tunnel).collect()
     };
     assert_eq!(carrying(&sim, "10.1.2.3"), ["t0"]);
@@ -281,7 +290,7 @@ fn law_3_and_law_6_no_prefix_is_ever_without_a_selected_route() {
         let prefix = format!("10.{}.0.0/{}", a % 8, 12 + b % 8);
         routes.push(Route { weight: u32::from(c % 4 + 1), ..route(&prefix, u32::from(d % 20), u32::from(e % 5)) });
     }
-    let mut table = RouteTable::new(routes, 20);
+    let mut table = RouteTable::new(routes, Vec::new(), 20, false);
     for step in 0..20_000_u64 {
         let noise = schedule::mix(7, step);
         let tunnel = u32::try_from(noise % 20).unwrap();
@@ -292,7 +301,7 @@ fn law_3_and_law_6_no_prefix_is_ever_without_a_selected_route() {
         }
         if step % 100 == 0 {
             let mut best: BTreeMap<String, (u32, u32)> = BTreeMap::new();
-            for (route, selected) in table.iter() {
+            for (_, route, selected) in table.iter() {
                 let effective = table.effective_priority(route);
                 let best = best.entry(route.prefix.to_string()).or_insert((u32::MAX, u32::MAX));
                 best.0 = best.0.min(effective);
@@ -312,7 +321,7 @@ fn law_6_every_change_of_route_names_what_carries_the_prefix_now() {
         let sim = chaos(seed);
         let mut carrying: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for event in &sim.events {
-            if let Kind::Route { prefix, from, to } = &event.kind {
+            if let Kind::Route { prefix, from, to, .. } = &event.kind {
                 assert!(!to.is_empty(), "seed {seed}: {prefix} without a route");
                 if let Some(known) = carrying.insert(prefix.clone(), to.clone()) {
                     assert_eq!(&known, from, "seed {seed}: changes of {prefix} follow on each other");
@@ -479,9 +488,9 @@ fn law_5_drained_is_not_down() {
     let view = sim.view(0);
     assert_eq!((view.state, view.health, view.drained, view.penalty), (State::Healthy, Some(1.0), true, DOWN));
     assert_eq!(sim.transitions(), before, "a drain is no transition");
-    assert_eq!(sim.engine.routes().pick("10.1.1.1".parse().unwrap(), 0).unwrap().tunnel, 1, "traffic has left");
+    assert_eq!(sim.engine.routes().pick(0, "10.1.1.1".parse().unwrap(), 0).unwrap().1.tunnel, 1, "traffic has left");
     sim.command(|engine, now| engine.set_drain(now, 0, None));
-    assert_eq!(sim.engine.routes().pick("10.1.1.1".parse().unwrap(), 0).unwrap().tunnel, 0, "and come back");
+    assert_eq!(sim.engine.routes().pick(0, "10.1.1.1".parse().unwrap(), 0).unwrap().1.tunnel, 0, "and come back");
 }
 
 #[test]

@@ -51,6 +51,8 @@ fn engine() -> Engine {
     let setup = Setup {
         tunnels: (0..24).map(settings).collect(),
         routes: Vec::new(),
+        places: Vec::new(),
+        steers: false,
         secret: secret(),
         record: false,
         associations: Default::default(),

@@ -4,7 +4,7 @@ mod sim;
 
 use std::collections::BTreeSet;
 
-use adit::engine::{Engine, Setup, Time, WallTime};
+use adit::engine::{Engine, Route, Setup, Standing, Time, WallTime};
 use adit::io::local::OPENAPI;
 use adit::wire::esp::Algorithm;
 use serde_json::Value;
@@ -59,7 +59,18 @@ fn check(value: &Value, schema: &Value, all: &Value, at: &str) {
 
 #[test]
 fn every_view_is_as_described() {
-    let mut sim = Sim::new(vec![sim::tunnel(0), sim::tunnel(1)], Vec::new(), 3);
+    let route = |tunnel, device: Option<&str>| Route {
+        prefix: "10.0.0.0/8".parse().expect("a prefix"),
+        place: 0,
+        tunnel,
+        priority: 100,
+        weight: 1,
+        device: device.map(str::to_owned),
+        via: device.map(|_| [10, 0, 0, 1].into()),
+        onlink: false,
+    };
+    let routes = vec![route(0, None), route(1, Some("gre1"))];
+    let mut sim = Sim::new(vec![sim::tunnel(0), sim::tunnel(1)], routes, 3);
     sim.run_until(at_ms(3_000));
     sim.cut(1);
     sim.run_until(at_ms(8_000));
@@ -68,6 +79,21 @@ fn every_view_is_as_described() {
     let described = |value: Value, name: &str| check(&value, &all[name], &all, name);
     for view in Engine::tunnels(&mut sim.engine, now) {
         described(serde_json::to_value(view).expect("a value"), "Tunnel");
+    }
+    let [waiting, conflict, refused] = ["no device", "proto static", "EINVAL"].map(str::to_owned);
+    for standing in [
+        Standing::NotManaged,
+        Standing::Pending,
+        Standing::Installed(None),
+        Standing::Installed(Some(100)),
+        Standing::Waiting(waiting),
+        Standing::Conflict(conflict),
+        Standing::Refused(refused),
+    ] {
+        sim.engine.handle_standings([(1, standing)]);
+        for view in sim.engine.route_views() {
+            described(serde_json::to_value(view).expect("a value"), "Route");
+        }
     }
     for tunnel in 0..2 {
         described(serde_json::to_value(sim.engine.explain(now, tunnel)).expect("a value"), "Explanation");
@@ -79,6 +105,8 @@ fn associations_are_as_described() {
     let setup = Setup {
         tunnels: (0..2).map(|index| sim::esp::esp_tunnel(index, Algorithm::Aes256Gcm, false)).collect(),
         routes: Vec::new(),
+        places: Vec::new(),
+        steers: false,
         secret: sim::secret(),
         record: false,
         associations: [(0, sim::esp::started(&sim::esp::gcm(1)))].into(),

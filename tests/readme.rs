@@ -6,7 +6,7 @@ const README: &str = include_str!("../README.md");
 
 #[test]
 fn the_configurations_shown_are_the_fixtures_that_load() {
-    for name in ["readme.toml", "reflect-readme.toml"] {
+    for name in ["readme.toml", "readme-kernel.toml", "reflect-readme.toml"] {
         let text = std::fs::read_to_string(format!("fixtures/config/ok/{name}")).unwrap();
         assert!(README.contains(text.trim_end()), "README.md does not show fixtures/config/ok/{name} as it is");
     }
@@ -26,7 +26,12 @@ fn the_commands_shown_exist() {
             continue;
         };
         // `systemctl start adit` ends there, `ip netns exec far adit reflect` goes on.
-        let command = known.find_subcommand(name).unwrap_or_else(|| panic!("{code}: there is no adit {name}"));
+        let mut command = known.find_subcommand(name).unwrap_or_else(|| panic!("{code}: there is no adit {name}"));
+        let mut words = words.peekable();
+        while let Some(inner) = words.peek().and_then(|word| command.find_subcommand(word)) {
+            command = inner;
+            words.next();
+        }
         for option in words.filter(|word| word.starts_with("--")) {
             let option = option.trim_start_matches('-').trim_end_matches([';', ',']);
             let has = |argument: &clap::Arg| argument.get_long() == Some(option);

@@ -241,6 +241,8 @@ fn every_golden_answer_came_the_way_it_must() {
         let setup = Setup {
             tunnels: (0..8).map(settings).collect(),
             routes: Vec::new(),
+            places: Vec::new(),
+            steers: false,
             secret: packets::secret(),
             record: false,
             associations: std::collections::BTreeMap::new(),

@@ -8,11 +8,20 @@ use std::net::IpAddr;
 use adit::engine::{Route, RouteTable};
 
 fn route(prefix: &str, tunnel: u32, priority: u32, weight: u32) -> Route {
-    Route { prefix: prefix.parse().unwrap(), tunnel, priority, weight, device: None, via: None }
+    Route {
+        prefix: prefix.parse().unwrap(),
+        tunnel,
+        priority,
+        weight,
+        device: None,
+        via: None,
+        place: 0,
+        onlink: false,
+    }
 }
 
 fn taken(table: &RouteTable, destination: &str, flow: u64) -> Option<u32> {
-    table.pick(destination.parse::<IpAddr>().unwrap(), flow).map(|route| route.tunnel)
+    table.pick(0, destination.parse::<IpAddr>().unwrap(), flow).map(|(_, route)| route.tunnel)
 }
 
 #[test]
@@ -24,7 +33,7 @@ fn the_longest_prefix_wins_whatever_its_priority_in_both_families() {
         route("::/0", 3, 1, 1),
         route("2001:db8::/32", 4, 499_999, 1),
     ];
-    let table = RouteTable::new(routes, 5);
+    let table = RouteTable::new(routes, Vec::new(), 5, false);
     let ways = [
         ("192.0.2.1", 0),
         ("10.1.2.3", 1),
@@ -37,12 +46,13 @@ fn the_longest_prefix_wins_whatever_its_priority_in_both_families() {
     for (destination, tunnel) in ways {
         assert_eq!(taken(&table, destination, 0), Some(tunnel), "{destination}");
     }
-    assert_eq!(taken(&RouteTable::new(vec![route("10.0.0.0/8", 0, 1, 1)], 1), "11.0.0.1", 0), None);
+    assert_eq!(taken(&RouteTable::new(vec![route("10.0.0.0/8", 0, 1, 1)], Vec::new(), 1, false), "11.0.0.1", 0), None);
 }
 
 #[test]
 fn a_penalty_reorders_and_is_computed_anew() {
-    let mut table = RouteTable::new(vec![route("10.0.0.0/8", 0, 100, 1), route("10.0.0.0/8", 1, 200, 1)], 2);
+    let mut table =
+        RouteTable::new(vec![route("10.0.0.0/8", 0, 100, 1), route("10.0.0.0/8", 1, 200, 1)], Vec::new(), 2, false);
     assert_eq!(table.set_penalty(0, 500_000).len(), 1);
     assert_eq!(taken(&table, "10.0.0.1", 0), Some(1));
     assert_eq!(table.set_penalty(0, 500_000), []);
@@ -51,7 +61,7 @@ fn a_penalty_reorders_and_is_computed_anew() {
     // Both down: the order of the bases again, and still a way.
     assert_eq!(table.set_penalty(0, 1_000_000), []);
     assert_eq!(taken(&table, "10.0.0.1", 0), Some(0));
-    let effective: Vec<u32> = table.iter().map(|(route, _)| table.effective_priority(route)).collect();
+    let effective: Vec<u32> = table.iter().map(|(_, route, _)| table.effective_priority(route)).collect();
     assert_eq!(effective, [1_000_100, 1_000_200]);
     assert_eq!(table.set_penalty(0, 0), []);
 }
@@ -59,7 +69,7 @@ fn a_penalty_reorders_and_is_computed_anew() {
 #[test]
 fn equals_share_flows_by_weight_and_a_flow_keeps_its_way() {
     let routes = vec![route("10.0.0.0/8", 0, 100, 1), route("10.0.0.0/8", 1, 100, 3), route("10.0.0.0/8", 2, 200, 256)];
-    let mut table = RouteTable::new(routes, 3);
+    let mut table = RouteTable::new(routes, Vec::new(), 3, false);
     let shares = |table: &RouteTable| {
         let mut shares = BTreeMap::new();
         (0..4_000).for_each(|flow| *shares.entry(taken(table, "10.0.0.1", flow).unwrap()).or_insert(0) += 1);
@@ -78,7 +88,7 @@ fn only_prefixes_over_the_tunnel_change_and_each_says_from_where_to_where() {
         let prefix = format!("10.{n}.0.0/16");
         [route(&prefix, n % 2, 100, 1), route(&prefix, 2, 200, 1)]
     });
-    let mut table = RouteTable::new(routes.collect(), 3);
+    let mut table = RouteTable::new(routes.collect(), Vec::new(), 3, false);
     let changes = table.set_penalty(0, 1_000_000);
     assert_eq!(changes.len(), 50);
     assert!(changes.iter().all(|change| change.from == [0] && change.to == [2]));

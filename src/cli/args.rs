@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::Netns;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
 /// Where the daemon's local socket is, unless told otherwise.
@@ -53,14 +54,28 @@ pub enum Command {
     /// shows the way back. The thresholds are compressed in time, and the screen says so. Nothing is left behind.
     Demo(Demo),
     /// Validate a configuration: every problem with file, line, column and what to write instead
+    ///
+    /// What is allowed and may yet not be meant is told as a hint on standard error, and changes no exit code.
     Check(Check),
+    /// Print a configuration for the tunnels, addresses and routes that the kernel already has
+    ///
+    /// Knows gre, ip6gre, ipip, sit, ip6tnl, vti, vti6, xfrm, wireguard and tun devices. What is printed loads as it is: comments
+    /// say what had to be guessed, what is left out and why. Nothing is changed. Needs no root, but CAP_SYS_ADMIN for another
+    /// network namespace. Exit code 1 if there is no tunnel to check.
+    Discover(Discover),
     /// Show the tunnels: state, since when, loss, round-trip time, penalty, last failure
     ///
     /// With the name of a tunnel: everything about it, and exit code 1 if it is checked and not healthy.
     Status(Status),
     /// Say why a tunnel has its state, and what must happen before it has another
     Explain(Explain),
-    /// Show the route table: base priority, penalty, effective priority, and which routes carry traffic
+    /// Show the route table: base priority, penalty, effective priority, which routes carry traffic, and
+    /// what the kernel has of them
+    ///
+    /// The last column is there if adit writes routes to the kernel: installed; pending, if it has not been asked
+    /// yet; waiting, for a device, say; conflict, if somebody else has a route of the same table, prefix and
+    /// metric, which adit never touches; refused, with the kernel's reason; not managed, if the route names neither
+    /// device nor via.
     Routes(Routes),
     /// Show what happened: transitions, moved routes, local faults
     Events(Events),
@@ -105,6 +120,9 @@ pub struct Run {
     /// Configuration file; conf.d/*.toml beside it is read too if it is named adit.toml
     #[arg(long, default_value = CONFIG, value_name = "FILE")]
     pub config: PathBuf,
+    /// Probe and decide, but print the changes of the kernel's routes instead of making them
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `adit demo`
@@ -133,6 +151,14 @@ pub struct Check {
     /// The file is a far end's, for adit reflect
     #[arg(long, conflicts_with = "effective")]
     pub reflect: bool,
+}
+
+/// `adit discover`
+#[derive(Debug, Arguments)]
+pub struct Discover {
+    /// Look into this network namespace, by name or path
+    #[arg(long, value_name = "N", value_parser = Netns::read)]
+    pub netns: Option<Netns>,
 }
 
 /// `adit status`
@@ -180,6 +206,13 @@ pub enum RoutesCommand {
         /// Show the one that a flow with this hash takes: among equals, the hash modulo the sum of the weights decides
         #[arg(long, value_name = "HASH")]
         flow: Option<u64>,
+        /// Only in this routing table; otherwise every table that has an answer gives its own
+        #[arg(long, value_name = "N")]
+        table: Option<u32>,
+        /// Only in this network namespace, by the name that the configuration has for it; "" is the one where
+        /// adit runs
+        #[arg(long, value_name = "NAME")]
+        netns: Option<String>,
     },
 }
 

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::args;
 use super::{Exit, Failure, Outcome};
+use super::{args, compat};
 use crate::config::{Config, ReflectConfig};
 
 pub(super) fn run(args: &args::Check) -> Outcome {
@@ -19,7 +19,25 @@ pub(super) fn run(args: &args::Check) -> Outcome {
     if args.effective {
         write!(out, "{}", config.effective())?;
     } else {
-        writeln!(out, "{path}: good: {} tunnels, {} routes", config.tunnels.len(), config.routes.len())?;
+        writeln!(out, "{path}: good: {}", contents(&config))?;
+    }
+    out.flush()?;
+    // Beside a configuration that may be on its way into a file. That nobody listens changes nothing.
+    let mut aside = io::stderr().lock();
+    for hint in &config.hints {
+        let _ = writeln!(aside, "{} hint: {}", hint.location(), hint.message);
+    }
+    for hint in compat::hints(&config) {
+        let _ = writeln!(aside, "{path}: hint: {hint}");
     }
     Ok(Exit::Done)
+}
+
+/// What a configuration is made of.
+fn contents(config: &Config) -> String {
+    let (tunnels, routes) = (config.tunnels.len(), config.routes.len());
+    match config.policy.len() {
+        0 => format!("{tunnels} tunnels, {routes} routes"),
+        rules => format!("{tunnels} tunnels, {routes} routes, {rules} policy rules"),
+    }
 }

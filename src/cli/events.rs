@@ -56,13 +56,21 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
             text("reason"),
             thousands(event["penalty"].as_u64().unwrap_or(0))
         ),
-        "route" => format!("{}: traffic moves from {} to {}", text("prefix"), list("from"), list("to")),
+        "route" => {
+            format!("{}{}: traffic moves from {} to {}", text("prefix"), place(event), list("from"), list("to"))
+        }
         "local_fault" => format!("local fault ({}): {}; no tunnel is judged by it", text("fault"), text("reason")),
+        "routes" => format!("{}: traffic of {} prefixes moves in all", text("tunnel"), event["moved"]),
+        "kernel_drift" => {
+            let place = event["netns"].as_str().map(|netns| format!(" in {netns}")).unwrap_or_default();
+            format!("the kernel{place} has {} things other than they should be: {}", event["count"], list("changes"))
+        }
+        "warning" if event["tunnel"].is_null() => text("reason").to_owned(),
         "warning" => format!("{}: {}", text("tunnel"), text("reason")),
         "obstacle" if event["reason"].is_null() => format!("{}: can be probed again", text("tunnel")),
         "obstacle" => format!("{}: cannot be probed: {}", text("tunnel"), text("reason")),
-        "place" if event["reason"].is_null() => format!("{} is there", text("place")),
-        "place" => format!("{}: its tunnels fail until it is there", text("reason")),
+        "need" if event["reason"].is_null() => format!("{} is there", text("need")),
+        "need" => format!("{}: its tunnels fail until it is there", text("reason")),
         "association" => {
             let spi = |name: &str| format!("{:#x}", event[name].as_u64().unwrap_or(0));
             format!("{}: new pair of associations, SPI {} out, {} in", text("tunnel"), spi("spi_out"), spi("spi_in"))
@@ -90,4 +98,11 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
         "stop" => "adit stopped".to_owned(),
         other => other.to_owned(),
     }
+}
+
+/// Where a route is, if that is not where routes usually are.
+fn place(event: &Value) -> String {
+    let table = event["table"].as_u64().map(|table| format!(" in table {table}"));
+    let netns = event["netns"].as_str().map(|netns| format!(" in namespace {netns}"));
+    table.into_iter().chain(netns).collect()
 }

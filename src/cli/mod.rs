@@ -10,7 +10,9 @@
 pub mod args;
 mod check;
 mod client;
+mod compat;
 mod demo;
+mod discover;
 mod drain;
 mod events;
 mod explain;
@@ -107,6 +109,7 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run::run(run),
         Command::Demo(demo) => demo::run(demo),
         Command::Check(check) => check::run(&check),
+        Command::Discover(discover) => discover::run(&discover),
         Command::Status(status) => status::run(&socket, &status),
         Command::Explain(explain) => explain::run(&socket, &explain),
         Command::Routes(routes) => routes::run(&socket, &routes),

@@ -8,18 +8,22 @@ use tracing_subscriber::EnvFilter;
 use super::args;
 use super::{Exit, Failure, Outcome};
 use crate::config::Config;
-use crate::daemon::{Daemon, plan::Plan};
+use crate::daemon::{Daemon, plan::Plan, steer::Steering};
 use crate::io::local::{Bound, Handle, Server, UnknownGroup};
 
-pub(super) fn run(args::Run { config }: args::Run) -> Outcome {
+pub(super) fn run(args::Run { config, dry_run }: args::Run) -> Outcome {
     let dumpable = keep_secrets();
     let config = Config::load(&config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     start_log();
     warn_of(dumpable);
+    config.hints.iter().for_each(|hint| tracing::warn!("{hint}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let stop = Stop::new()?;
-        let plan = Plan::new(config);
+        let mut plan = Plan::new(config);
+        if dry_run {
+            plan.steering = plan.steering.map(Steering::dry);
+        }
         let (tunnels, namespaces) = (plan.tunnels.len(), plan.namespaces.len());
         let (daemon, handle, bound) = Daemon::start(plan).map_err(failure)?;
         let server = bound.map(|bound| serve(bound, handle, tunnels, namespaces)).transpose()?;

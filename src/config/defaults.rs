@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::check::Rate;
+use crate::engine::MAIN;
 use crate::engine::penalty::BASE_MAX;
 use crate::engine::window::RECENT_MAX;
 use crate::wire::esp::Algorithm;
@@ -87,6 +88,27 @@ pub const PRIORITY: RangeInclusive<u32> = 1..=BASE_MAX;
 pub const WEIGHT: u32 = 1;
 /// What a next hop's weight can be in the kernel (`rtnh_hops` holds it less one, in 8 bits).
 pub const WEIGHT_RANGE: RangeInclusive<u32> = 1..=256;
+
+/// `kernel.table`, and with it `route.table`: the main one.
+pub const TABLE: u32 = MAIN;
+/// `kernel.protocol`, the tag: no known program's (`rtm_protocol` in linux/rtnetlink.h; FRR has 186 to
+/// 198). `packaging/iproute2/rt_protos.d` gives it a name.
+pub const PROTOCOL: u8 = 212;
+/// `kernel.reconcile_interval`: the kernel tells of its changes, but for IPv4 routes that go with their
+/// link; for what slips through nobody should wait longer than a person would.
+pub const RECONCILE: Duration = Duration::from_secs(30);
+/// From what a large table can bear to what is hardly worth its name.
+pub const RECONCILE_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3_600);
+/// `kernel.receive_buffer`, in bytes.
+pub const RECEIVE_BUFFER: u32 = 4 << 20;
+/// From one page to what nobody would give away.
+pub const RECEIVE_BUFFER_RANGE: RangeInclusive<u32> = 4_096..=1 << 28;
+
+/// `rule.priority`: after the kernel's own rule for its addresses (0), before that for the main table
+/// (32766; ip-rule(8)).
+pub const RULE_PRIORITY: RangeInclusive<u32> = 1..=32_765;
+/// `rule.destination_port`; the kernel takes no rule about port 65535 (`fib_rule_port_range_valid`).
+pub const PORT: RangeInclusive<u16> = 1..=65_534;
 
 /// `reflect.state_dir`.
 pub const REFLECT_STATE_DIR: &str = "/var/lib/adit-reflect";

@@ -1,54 +1,30 @@
 //! A configuration written out again, with everything that it did not say filled in.
 
-use std::fmt::Display;
-use std::path::Path;
-
 use super::check::Cadence;
-use super::notation::{dscp_written, percent, written};
+use super::kernel::{Kernel, NotifyRoutes, OnExit};
+use super::lines::Lines;
+use super::names::Netns;
+use super::notation::{dscp_written, fwmark_written, percent, ports_written, written};
+use super::policy::{self, protocol_written};
 use super::tunnel::{Esp, Tunnel};
 use super::{Config, Daemon};
 use crate::engine::Route;
 use crate::engine::health::Rules;
 use crate::engine::settings::{ReturnPath, Source, Timeout};
+use crate::steer::{Mode, Rule};
 use crate::wire::esp::Shape;
-use crate::wire::{Encapsulation, Kind, gre};
-
-/// TOML text, line by line.
-struct Lines(String);
-
-impl Lines {
-    fn header(&mut self, header: &str) {
-        if !self.0.is_empty() {
-            self.0.push('\n');
-        }
-        self.0 += header;
-        self.0.push('\n');
-    }
-
-    fn line(&mut self, key: &str, value: impl Display) {
-        self.0 += &format!("{key} = {value}\n");
-    }
-
-    fn text(&mut self, key: &str, value: impl Into<String>) {
-        self.line(key, toml::Value::String(value.into()));
-    }
-
-    /// A path that is not UTF-8 cannot have come from a file that is.
-    fn path(&mut self, key: &str, path: &Path) {
-        self.text(key, path.to_string_lossy());
-    }
-}
+use crate::wire::{Encapsulation, Family, Kind, gre};
 
 /// The whole text. No key is in it: only the paths of key files.
 pub(super) fn text(config: &Config) -> String {
-    let mut lines = Lines(String::new());
+    let mut lines = Lines::default();
     daemon(&config.daemon, &mut lines);
     rules("[defaults.health_check.rules]", &config.rules, &mut lines);
     config.tunnels.iter().for_each(|tunnel| self::tunnel(tunnel, &mut lines));
     config.routes.iter().for_each(|route| self::route(route, config, &mut lines));
-    lines.header("[kernel]");
-    lines.line("apply", false);
-    lines.0
+    config.policy.iter().for_each(|(netns, rule)| self::rule(netns.as_ref(), rule, &mut lines));
+    kernel(&config.kernel, &mut lines);
+    lines.into_text()
 }
 
 fn daemon(daemon: &Daemon, lines: &mut Lines) {
@@ -173,6 +149,65 @@ fn route(route: &Route, config: &Config, lines: &mut Lines) {
     tunnel.iter().for_each(|tunnel| lines.text("tunnel", &tunnel.name));
     lines.line("priority", route.priority);
     lines.line("weight", route.weight);
+    if let Some(place) = config.places.get(route.place as usize) {
+        lines.line("table", place.table);
+        place.netns.iter().for_each(|netns| lines.text("netns", netns.to_string()));
+    }
     route.device.iter().for_each(|device| lines.text("device", device));
     route.via.iter().for_each(|via| lines.text("via", via.to_string()));
+    if route.onlink {
+        lines.line("onlink", true);
+    }
+}
+
+fn rule(netns: Option<&Netns>, rule: &Rule, lines: &mut Lines) {
+    lines.header("[[rule]]");
+    rule.source.iter().for_each(|source| lines.text("source", source.to_string()));
+    rule.destination.iter().for_each(|destination| lines.text("destination", destination.to_string()));
+    rule.fwmark.iter().for_each(|mark| lines.line("fwmark", fwmark_written(*mark)));
+    rule.protocol.iter().for_each(|protocol| lines.line("protocol", protocol_written(*protocol)));
+    rule.ports.iter().for_each(|ports| lines.line("destination_port", ports_written(*ports)));
+    lines.line("table", rule.table);
+    lines.line("priority", rule.priority);
+    if !policy::tells_family(rule) {
+        lines.text(
+            "family",
+            match rule.family {
+                Family::V4 => "ipv4",
+                Family::V6 => "ipv6",
+            },
+        );
+    }
+    netns.iter().for_each(|netns| lines.text("netns", netns.to_string()));
+}
+
+fn kernel(kernel: &Kernel, lines: &mut Lines) {
+    lines.header("[kernel]");
+    lines.line("apply", kernel.apply);
+    lines.line("table", kernel.table);
+    lines.text(
+        "mode",
+        match kernel.mode {
+            Mode::Metric => "metric",
+            Mode::Nexthop => "nexthop",
+        },
+    );
+    lines.text(
+        "nexthop_notify_routes",
+        match kernel.notify_routes {
+            NotifyRoutes::Keep => "keep",
+            NotifyRoutes::Off => "off",
+        },
+    );
+    lines.line("protocol", kernel.protocol);
+    lines.line("backstop", kernel.backstop);
+    lines.text(
+        "on_exit",
+        match kernel.on_exit {
+            OnExit::Keep => "keep",
+            OnExit::Remove => "remove",
+        },
+    );
+    lines.text("reconcile_interval", written(kernel.reconcile_interval));
+    lines.line("receive_buffer", kernel.receive_buffer);
 }

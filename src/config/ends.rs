@@ -86,7 +86,7 @@ fn point_to_point(address: IpAddr) -> String {
 }
 
 /// The other address of a /31 or /127 (RFC 3021, RFC 6164), the other usable one of a /30 or /126.
-fn other_end(written: IpNet) -> Result<IpAddr, String> {
+pub(super) fn other_end(written: IpNet) -> Result<IpAddr, String> {
     let beside = |mask: u8| match written.addr() {
         IpAddr::V4(address) => IpAddr::from(Ipv4Addr::from_bits(address.to_bits() ^ u32::from(mask))),
         IpAddr::V6(address) => IpAddr::from(Ipv6Addr::from_bits(address.to_bits() ^ u128::from(mask))),
@@ -160,7 +160,7 @@ pub(super) fn unusable(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-fn is_link_local(address: IpAddr) -> bool {
+pub(super) fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 

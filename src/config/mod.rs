@@ -13,18 +13,22 @@
 //! | `source` | files read and merged; the report of what is wrong |
 //! | `tree` | values as written, each with its place |
 //! | `section` | the typed reader of one table |
-//! | `notation` | durations, shares, DSCP names |
+//! | `notation` | durations, shares, DSCP names, marks, ports |
 //! | `names` | what a tunnel, a namespace, a device can be called |
-//! | `daemon`, `tunnel`, `encapsulation`, `esp`, `ends`, `check`, `rules`, `route`, `reflect` | a section each |
+//! | `daemon`, `tunnel`, `encapsulation`, `esp`, `ends`, `check`, `rules`, `route`, `kernel`, `reflect` | a section each |
+//! | `policy` | `[[rule]]`: policy rules, where `rules` are those of health |
+//! | `hops` | next hops that the kernel cannot take, or not keep apart |
 //! | `apart` | what two tunnels cannot share |
 //! | `possible` | the combinations of numbers with which a rule could never fire |
 //! | `key_file` | the one thing that is read beside the files: keys |
 //! | `refused` | what later versions will do |
 //! | `defaults` | every default and limit |
 //! | `effective` | a configuration written out again |
+//! | [`propose`] | a configuration from what the kernel has |
+//! | `lines` | TOML, line by line |
 //! | `near` | "did you mean" |
 //!
-//! May import: `engine` and `wire` for the values that it makes, `reflect::plan`.
+//! May import: `engine`, `steer` and `wire` for the values that it makes, `reflect::plan`.
 
 mod apart;
 mod check;
@@ -34,12 +38,17 @@ mod effective;
 mod encapsulation;
 mod ends;
 mod esp;
+mod hops;
+mod kernel;
 mod key_file;
+mod lines;
 mod names;
 mod near;
 mod notation;
+mod policy;
 mod possible;
 mod problem;
+pub mod propose;
 mod reflect;
 mod refused;
 mod route;
@@ -53,8 +62,9 @@ use std::path::Path;
 
 pub use check::{Cadence, Rate};
 pub use daemon::Daemon;
+pub use kernel::{Kernel, NotifyRoutes, OnExit};
 pub use key_file::decode as key_text;
-pub use names::Netns;
+pub use names::{Netns, Place};
 pub use near::nearest;
 pub use problem::{Problem, Problems};
 pub use reflect::ReflectConfig;
@@ -62,6 +72,7 @@ pub use tunnel::{Esp, Tunnel};
 
 use crate::engine::Route;
 use crate::engine::health::Rules;
+use crate::steer::Rule;
 use esp::Side;
 use section::Section;
 use tunnel::Tunnels;
@@ -78,6 +89,14 @@ pub struct Config {
     pub tunnels: Vec<Tunnel>,
     /// The routes over them.
     pub routes: Vec<Route>,
+    /// Where routes are; routes name them by index.
+    pub places: Vec<Place>,
+    /// How the kernel is steered.
+    pub kernel: Kernel,
+    /// The policy rules, each with its network namespace; `None` is the one where adit runs.
+    pub policy: Vec<(Option<Netns>, Rule)>,
+    /// What is allowed, and may yet not be meant.
+    pub hints: Vec<Problem>,
 }
 
 impl Config {
@@ -110,13 +129,15 @@ impl Config {
         let mut root = Section::root(&table, &report);
         let daemon = Daemon::read(&mut root);
         let tunnels = Tunnels::read(&mut root, Side::Prober);
-        let routes = route::read_all(&mut root, &tunnels);
-        refused::kernel(&mut root);
+        let kernel = Kernel::read(&mut root);
+        let (routes, places) = route::read_all(&mut root, &tunnels, &kernel);
+        let policy = policy::read_all(&mut root, &kernel);
         refused::sections(&mut root);
         for key in ["reflect", "fault"] {
             root.refuse(key, "belongs in the configuration of `adit reflect`, not of `adit run`; remove it");
         }
         root.finish();
-        report.conclude(Self { daemon, rules: tunnels.rules, tunnels: tunnels.list, routes })
+        let Tunnels { list: tunnels, rules, .. } = tunnels;
+        report.conclude(|hints| Self { daemon, rules, tunnels, routes, places, kernel, policy, hints })
     }
 }

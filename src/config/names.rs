@@ -1,9 +1,10 @@
-//! Names: of tunnels, network namespaces, devices and groups.
+//! Names: of tunnels, network namespaces, places, devices and groups.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::defaults::NAME_MAX;
+use crate::engine;
 
 /// A network namespace: its file. One that was given by name is below `/run/netns`, where ip-netns
 /// keeps them.
@@ -16,8 +17,8 @@ impl Netns {
     /// The namespace of this name or absolute path.
     ///
     /// # Errors
-    /// Why there can be none.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    /// Why there can be none, as the end of a sentence that begins with the key.
+    pub fn read(text: &str) -> Result<Self, String> {
         if text.starts_with('/') {
             // /var/run is a link to /run, and two names for one namespace would be two to us.
             let path = text.strip_prefix("/var").filter(|rest| rest.starts_with(NETNS)).unwrap_or(text);
@@ -44,6 +45,23 @@ impl fmt::Display for Netns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.0.strip_prefix(NETNS).ok().filter(|name| name.components().count() == 1);
         name.unwrap_or(&self.0).display().fmt(f)
+    }
+}
+
+/// Where routes are: a routing table of a network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The namespace; `None` is the one where adit runs.
+    pub netns: Option<Netns>,
+    /// The table.
+    pub table: u32,
+}
+
+impl Place {
+    /// It by name, as it is shown.
+    #[must_use]
+    pub fn named(&self) -> engine::Place {
+        engine::Place { netns: self.netns.as_ref().map(Netns::to_string), table: self.table }
     }
 }
 

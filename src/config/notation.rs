@@ -1,8 +1,9 @@
-//! How numbers are written: durations, shares, DSCP names; each read, and written again.
+//! How numbers are written: durations, shares, DSCP names, marks, ports; each read, and written again.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::defaults;
 use super::near::nearest;
 use super::section::expected;
 use super::tree::Value;
@@ -117,4 +118,65 @@ pub(super) fn dscp(value: &Value) -> Result<u8, String> {
 pub(super) fn dscp_written(number: u8) -> String {
     let name = DSCP.iter().find(|(_, value)| *value == number);
     name.map_or_else(|| number.to_string(), |(name, _)| format!("{name:?}"))
+}
+
+/// A firewall mark, alone or under a mask: `1`, `"0x1/0xff"`.
+pub(super) fn fwmark(value: &Value) -> Result<(u32, u32), String> {
+    const KIND: &str = "a mark such as 1, or one under a mask such as \"0x1/0xff\"";
+    let wrong = || expected(KIND, value, "fwmark", "\"0x1/0xff\"");
+    if let Some(number) = value.as_integer() {
+        return u32::try_from(number).map(|mark| (mark, u32::MAX)).map_err(|_| wrong());
+    }
+    let text = value.as_text().ok_or_else(wrong)?;
+    let (mark, mask) = text.split_once('/').unwrap_or((text, "0xffffffff"));
+    let (mark, mask) = number(mark).zip(number(mask)).ok_or_else(wrong)?;
+    if mask == 0 {
+        return Err(format!("is {text:?}, whose mask leaves no bit to look at; remove it"));
+    }
+    if mark & !mask != 0 {
+        let fits = fwmark_written((mark & mask, mask));
+        return Err(format!("is {text:?}, which has bits set that its mask leaves out; write fwmark = {fits}"));
+    }
+    Ok((mark, mask))
+}
+
+/// A number in decimal, or in hexadecimal after `0x`.
+fn number(text: &str) -> Option<u32> {
+    let digits = |text: &str, radix| {
+        // A sign would pass otherwise.
+        let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        u32::from_str_radix(text, radix).ok().filter(|_| plain)
+    };
+    text.strip_prefix("0x").map_or_else(|| digits(text, 10), |text| digits(text, 16))
+}
+
+/// A mark as [`fwmark`] reads it.
+pub(super) fn fwmark_written((mark, mask): (u32, u32)) -> String {
+    if mask == u32::MAX { format!("{mark:#x}") } else { format!("\"{mark:#x}/{mask:#x}\"") }
+}
+
+/// A port, or a range with both its ends: `179`, `"1000-2000"`.
+pub(super) fn ports(value: &Value) -> Result<(u16, u16), String> {
+    let (first, last) = defaults::PORT.into_inner();
+    let wrong = || {
+        let kind = format!("a port from {first} to {last} or a range such as \"1000-2000\"");
+        expected(&kind, value, "destination_port", "179")
+    };
+    let port = |number: Option<u16>| number.filter(|number| defaults::PORT.contains(number));
+    if let Some(number) = value.as_integer() {
+        return port(u16::try_from(number).ok()).map(|only| (only, only)).ok_or_else(wrong);
+    }
+    let text = value.as_text().ok_or_else(wrong)?;
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let read = |text: &str| port(number(text.trim()).and_then(|number| u16::try_from(number).ok()));
+    let (from, to) = read(from).zip(read(to)).ok_or_else(wrong)?;
+    if from > to {
+        return Err(format!("is {text:?}, which ends before it begins; write destination_port = \"{to}-{from}\""));
+    }
+    Ok((from, to))
+}
+
+/// Ports as [`ports`] reads them.
+pub(super) fn ports_written((first, last): (u16, u16)) -> String {
+    if first == last { first.to_string() } else { format!("\"{first}-{last}\"") }
 }

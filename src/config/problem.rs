@@ -15,14 +15,20 @@ pub struct Problem {
     pub message: String,
 }
 
+impl Problem {
+    /// Where it is: `FILE:LINE:COLUMN:`.
+    #[must_use]
+    pub fn location(&self) -> String {
+        match self.place {
+            Some((line, column)) => format!("{}:{line}:{column}:", self.file.display()),
+            None => format!("{}:", self.file.display()),
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, place, message } = self;
-        write!(f, "{}:", file.display())?;
-        if let Some((line, column)) = place {
-            write!(f, "{line}:{column}:")?;
-        }
-        write!(f, " {message}")
+        write!(f, "{} {}", self.location(), self.message)
     }
 }
 

@@ -53,7 +53,7 @@ impl ReflectConfig {
             root.refuse(key, "belongs in the configuration of `adit run`, not of `adit reflect`; remove it");
         }
         root.finish();
-        report.conclude(Self { tunnels: tunnels.list, mark_key, state_dir, faults })
+        report.conclude(|_| Self { tunnels: tunnels.list, mark_key, state_dir, faults })
     }
 }
 

@@ -41,12 +41,18 @@ impl File {
 pub(super) struct Report {
     files: Vec<File>,
     found: RefCell<Vec<(At, String)>>,
+    hints: RefCell<Vec<(At, String)>>,
 }
 
 impl Report {
     /// Notes a problem.
     pub(super) fn add(&self, at: At, message: impl Into<String>) {
         self.found.borrow_mut().push((at, message.into()));
+    }
+
+    /// Notes what is allowed, and may yet not be meant.
+    pub(super) fn hint(&self, at: At, message: impl Into<String>) {
+        self.hints.borrow_mut().push((at, message.into()));
     }
 
     /// The words for a place, in a message that stands at another.
@@ -65,21 +71,26 @@ impl Report {
         std::path::absolute(&joined).unwrap_or(joined)
     }
 
-    /// What was built, if nothing was wrong.
-    pub(super) fn conclude<T>(self, built: T) -> Result<T, Problems> {
-        let mut found = self.found.into_inner();
-        found.sort();
-        // A default that is wrong is wrong once, however many tunnels inherit it.
-        found.dedup();
-        let problem = |(at, message): (At, String)| {
-            let file = self.files.get(at.file);
-            Problem {
-                file: file.map(|file| file.name.clone()).unwrap_or_default(),
-                place: file.map(|file| file.place(at.offset)),
-                message,
-            }
+    /// What is built of the hints, if nothing was wrong.
+    pub(super) fn conclude<T>(self, build: impl FnOnce(Vec<Problem>) -> T) -> Result<T, Problems> {
+        let Self { files, found, hints } = self;
+        let placed = |noted: RefCell<Vec<(At, String)>>| {
+            let mut noted = noted.into_inner();
+            noted.sort();
+            // A default that is wrong is wrong once, however many tunnels inherit it.
+            noted.dedup();
+            let problem = |(at, message): (At, String)| {
+                let file = files.get(at.file);
+                Problem {
+                    file: file.map(|file| file.name.clone()).unwrap_or_default(),
+                    place: file.map(|file| file.place(at.offset)),
+                    message,
+                }
+            };
+            noted.into_iter().map(problem).collect::<Vec<_>>()
         };
-        if found.is_empty() { Ok(built) } else { Err(Problems(found.into_iter().map(problem).collect())) }
+        let found = placed(found);
+        if found.is_empty() { Ok(build(placed(hints))) } else { Err(Problems(found)) }
     }
 }
 
@@ -115,7 +126,11 @@ fn parse_all(files: Vec<File>, mut problems: Vec<Problem>) -> Result<Loaded, Pro
         problems.extend(errors.iter().map(|error| syntax(file, error)));
         tree::merge(&mut root, tree::table(parsed.get_ref(), index));
     }
-    if problems.is_empty() { Ok((Report { files, found: RefCell::default() }, root)) } else { Err(Problems(problems)) }
+    if problems.is_empty() {
+        Ok((Report { files, found: RefCell::default(), hints: RefCell::default() }, root))
+    } else {
+        Err(Problems(problems))
+    }
 }
 
 fn syntax(file: &File, error: &toml::de::Error) -> Problem {

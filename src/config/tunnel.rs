@@ -90,17 +90,22 @@ pub(super) struct Tunnels {
     /// The rules of a tunnel that says nothing of its own.
     pub(super) rules: Rules,
     names: BTreeMap<String, (u32, At)>,
+    /// Their namespaces, by index.
+    spaces: Vec<Option<Netns>>,
 }
 
 impl Tunnels {
     /// Reads every `[[tunnel]]`.
     pub(super) fn read(root: &mut Section<'_>, side: Side) -> Self {
         let defaults = defaults(root);
-        let mut tunnels = Self { list: Vec::new(), rules: defaults.rules(), names: BTreeMap::new() };
+        let (rules, names) = (defaults.rules(), BTreeMap::new());
+        let mut tunnels = Self { list: Vec::new(), rules, names, spaces: Vec::new() };
         let mut taken = Taken::default();
         for (index, mut section) in (0..).zip(root.sections("tunnel")) {
             let name = tunnels.name(&mut section, index);
-            let tunnel = read(section, name, side, &defaults, &mut taken);
+            let netns = netns(&mut section);
+            tunnels.spaces.push(netns.clone());
+            let tunnel = read(section, name, netns, side, &defaults, &mut taken);
             tunnels.list.extend(tunnel);
         }
         tunnels
@@ -120,6 +125,11 @@ impl Tunnels {
         Some(name.value)
     }
 
+    /// The namespace of the tunnel of this index.
+    pub(super) fn netns(&self, index: u32) -> Option<&Netns> {
+        self.spaces.get(index as usize)?.as_ref()
+    }
+
     /// The index of the tunnel that a section names.
     pub(super) fn reference(&self, section: &mut Section<'_>) -> Option<Placed<(u32, String)>> {
         section.text("tunnel", "the name of a tunnel", "ams-1", |text| {
@@ -133,6 +143,11 @@ impl Tunnels {
     }
 }
 
+/// Reads `netns`.
+pub(super) fn netns(section: &mut Section<'_>) -> Option<Netns> {
+    section.text("netns", "a namespace's name or path", "blue", Netns::read).map(|netns| netns.value)
+}
+
 /// Reads `[defaults]`.
 fn defaults(root: &mut Section<'_>) -> HealthCheck {
     let Some(mut section) = root.section("defaults", "[defaults]") else { return HealthCheck::default() };
@@ -144,12 +159,12 @@ fn defaults(root: &mut Section<'_>) -> HealthCheck {
 fn read(
     mut section: Section<'_>,
     name: Option<String>,
+    netns: Option<Netns>,
     side: Side,
     defaults: &HealthCheck,
     taken: &mut Taken,
 ) -> Option<Tunnel> {
     let wrapping = encapsulation::read(&mut section, side);
-    let netns = section.text("netns", "a namespace's name or path", "blue", Netns::read).map(|netns| netns.value);
     let own = HealthCheck::read(&mut section, "[tunnel.health_check]");
     let health_check = own.over(defaults);
     own.refuse_return_path(health_check.style().direction, section.report());

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use super::kernel::Inspected;
 use super::space::Space;
-use crate::config::{Config, Netns, Tunnel as Configured};
-use crate::engine::{Egress, Material, Namespace, Route, Tunnel};
+use super::steer::Steering;
+use crate::config::{self, Config, Netns, Tunnel as Configured};
+use crate::engine::{Egress, Material, Namespace, Place, Route, Tunnel};
 use crate::io::local::Access;
 use crate::io::raw::Leaving;
 use crate::wire::filter::Protocol;
@@ -18,6 +19,10 @@ pub struct Plan {
     pub tunnels: Vec<Tunnel>,
     /// Routes over them.
     pub routes: Vec<Route>,
+    /// Where routes are; routes name them by index.
+    pub places: Vec<Place>,
+    /// What is to be kept in the kernel, if anything.
+    pub steering: Option<Steering>,
     /// Namespaces by index: `None` is the one where the daemon runs.
     pub namespaces: Vec<Option<Netns>>,
     /// Sending sockets by index.
@@ -46,11 +51,14 @@ impl Plan {
     /// The plan for a configuration.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let steering = Steering::of(&config);
         let daemon = config.daemon;
         let access = Access { path: daemon.socket, readers: daemon.socket_group, admins: daemon.admin_group };
         let mut plan = Self {
             tunnels: Vec::new(),
             routes: config.routes,
+            steering,
+            places: config.places.iter().map(config::Place::named).collect(),
             namespaces: Vec::new(),
             egresses: Vec::new(),
             material: BTreeMap::new(),

@@ -24,14 +24,20 @@ pub(super) fn log(event: &Event) {
         Kind::Transition { tunnel, from, to, reason, penalty, .. } => {
             tracing::info!(tunnel, %from, %to, penalty, "{reason}");
         }
-        Kind::Route { prefix, from, to } => tracing::info!(prefix, ?from, ?to, "route moved"),
+        Kind::Route { prefix, table, netns, from, to } => {
+            tracing::info!(prefix, table, netns, ?from, ?to, "route moved");
+        }
+        Kind::Routes { tunnel, moved } => tracing::info!(tunnel, moved, "more routes moved than are told one by one"),
+        Kind::KernelDrift { netns, count, changes } => {
+            tracing::warn!(netns, count, ?changes, "the kernel's routes were not as they should be");
+        }
         Kind::LocalFault { tunnel, fault, reason } => tracing::warn!(tunnel, fault, "{reason}"),
         Kind::Warning { tunnel, reason } => tracing::warn!(tunnel, "{reason}"),
         Kind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
         Kind::Obstacle { tunnel, reason: Some(reason) } => tracing::warn!(tunnel, "cannot be probed: {reason}"),
         Kind::Obstacle { tunnel, reason: None } => tracing::info!(tunnel, "can be probed again"),
-        Kind::Place { reason: Some(reason), .. } => tracing::warn!("{reason}: its tunnels fail until it is there"),
-        Kind::Place { place, reason: None } => tracing::info!("{place} is there"),
+        Kind::Need { reason: Some(reason), .. } => tracing::warn!("{reason}: its tunnels fail until it is there"),
+        Kind::Need { need, reason: None } => tracing::info!("{need} is there"),
         Kind::Association { tunnel, spi_out, spi_in } => {
             tracing::info!(
                 tunnel,

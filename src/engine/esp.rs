@@ -330,7 +330,7 @@ impl Engine {
                 "sequence-rollback: the far router's numbers have gone back to {sequence}: has it restarted, or do two \
                  routers share these keys? Another receiver would take them for replays: fresh keys and SPIs are better"
             );
-            self.tell(now, Kind::Warning { tunnel, reason });
+            self.tell(now, Kind::Warning { tunnel: Some(tunnel), reason });
         }
         true
     }

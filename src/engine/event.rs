@@ -42,10 +42,33 @@ pub enum Kind {
     Route {
         /// The prefix.
         prefix: String,
+        /// The routing table; absent if it is the main one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        table: Option<u32>,
+        /// The network namespace; absent if it is the one where adit runs.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        netns: Option<String>,
         /// Tunnels before.
         from: Vec<String>,
         /// Tunnels after.
         to: Vec<String>,
+    },
+    /// More prefixes moved by the same transition than are told one by one.
+    Routes {
+        /// The tunnel whose penalty changed.
+        tunnel: String,
+        /// How many prefixes moved in all.
+        moved: usize,
+    },
+    /// Something of ours in the kernel's routing was not as we left it; it is being mended.
+    KernelDrift {
+        /// The namespace, unless it is the daemon's own.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        netns: Option<String>,
+        /// How many things.
+        count: usize,
+        /// The first of them, in words.
+        changes: Vec<String>,
     },
     /// The prober's own trouble: no verdict about any tunnel.
     LocalFault {
@@ -75,9 +98,9 @@ pub enum Kind {
     },
     /// What this host must have for probes to leave is missing, or is there again: a network namespace, a
     /// device.
-    Place {
+    Need {
         /// What it is, with its name.
-        place: String,
+        need: String,
         /// Why it is missing; null if it is there.
         reason: Option<String>,
     },
@@ -92,8 +115,9 @@ pub enum Kind {
     },
     /// Something wants an operator's attention before it becomes a fault.
     Warning {
-        /// The tunnel's name.
-        tunnel: String,
+        /// The tunnel's name, where it concerns one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tunnel: Option<String>,
         /// What, and what to do.
         reason: String,
     },

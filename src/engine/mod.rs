@@ -23,14 +23,17 @@ pub mod event;
 pub mod explain;
 pub mod health;
 pub mod inflight;
+mod kernel;
 pub mod ledger;
+mod needs;
 pub mod numbers;
 mod obstacle;
 mod outbox;
 pub mod penalty;
-mod places;
 mod prober;
 mod receive;
+mod route;
+pub mod route_view;
 pub mod routes;
 pub mod rtt;
 pub mod schedule;
@@ -41,14 +44,15 @@ pub mod snapshot;
 mod time;
 pub mod window;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
 pub use health::State;
 pub use penalty::Drain;
 pub use prober::{Counters, Failure};
-pub use routes::{Route, RouteTable};
+pub use route::{MAIN, Place, Route, Standing};
+pub use routes::RouteTable;
 pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
 pub use time::{Time, WallTime};
 
@@ -57,10 +61,11 @@ use crate::wire::probe::Encapsulation;
 use crate::wire::{self, Reject, payload::Secret};
 pub use associations::{Material, Pair, Start};
 use event::{Kind, Ring};
+pub use kernel::Steer;
+pub use needs::Need;
+use needs::Needs;
 pub use obstacle::Obstacle;
 use outbox::Outbox;
-pub use places::Place;
-use places::Places;
 use prober::{Prober, Stalls};
 use schedule::Timers;
 
@@ -68,8 +73,12 @@ use schedule::Timers;
 pub struct Setup {
     /// Tunnels; their place here is their index.
     pub tunnels: Vec<Tunnel>,
-    /// Routes over them.
+    /// Routes over them; their order here is their index.
     pub routes: Vec<Route>,
+    /// Where routes are; those of an index that is not here are in the main table, where adit runs.
+    pub places: Vec<Place>,
+    /// Whether the kernel's routes are to follow ours.
+    pub steers: bool,
     /// Key and epoch of this run's probes: random, from the caller.
     pub secret: Secret,
     /// Whether each sample is told as an event.
@@ -100,7 +109,7 @@ pub enum Unsent {
     LocalFault(&'static str),
     /// Traffic could not go either: a failure.
     Refused(&'static str),
-    /// The same, because a place is missing that [`Engine::handle_missing`] was told of.
+    /// The same, because something is missing that [`Engine::handle_missing`] was told of.
     Missing,
 }
 
@@ -138,13 +147,17 @@ pub struct Engine {
     kernel: BTreeMap<Namespace, BTreeSet<(IpAddr, u32)>>,
     /// Where packets are decrypted to; kept, so that none costs an allocation.
     scratch: Vec<u8>,
+    /// Tunnels whose cost may have changed since it was last asked for.
+    steered: VecDeque<u32>,
+    /// How often the kernel's routes were not as they should be.
+    drifts: u64,
     /// When a socket last lost answers on this side of the wire.
     deaf: BTreeMap<Ear, Time>,
     /// When the last turn began.
     turn: Time,
     stalls: Stalls,
     faults: Vec<Fault>,
-    places: Places,
+    needs: Needs,
     /// What to add to a [`Time`] for the wall clock's.
     wall_offset: u64,
 }
@@ -160,7 +173,7 @@ impl Engine {
     /// An engine that begins now.
     #[must_use]
     pub fn new(now: Time, wall: WallTime, setup: Setup) -> Self {
-        let Setup { tunnels, routes, secret, record, mut associations } = setup;
+        let Setup { tunnels, routes, places, steers, secret, record, mut associations } = setup;
         let way = |tunnel: &Tunnel| match tunnel.onion.encapsulation {
             Encapsulation::Gre(options) => Some((tunnel.namespace, tunnel.onion.outer, options.key)),
             Encapsulation::Esp(_) | Encapsulation::Device => None,
@@ -174,7 +187,7 @@ impl Engine {
             })
             .collect();
         let mut engine = Self {
-            routes: RouteTable::new(routes, probers.len()),
+            routes: RouteTable::new(routes, places, probers.len(), steers),
             timers: Timers::new(probers.len()),
             outbox: Outbox::default(),
             events: Ring::default(),
@@ -191,11 +204,13 @@ impl Engine {
             wanted: Vec::new(),
             kernel: BTreeMap::new(),
             scratch: Vec::new(),
+            steered: (0..u32::try_from(probers.len()).unwrap_or(u32::MAX)).collect(),
+            drifts: 0,
             deaf: BTreeMap::new(),
             turn: now,
             stalls: Stalls::default(),
             faults: Vec::new(),
-            places: Places::default(),
+            needs: Needs::default(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
             probers,
         };

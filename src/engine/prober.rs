@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::associations::Associations;
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
+use super::needs::{Need, Needs};
 use super::obstacle::Obstacle;
 use super::penalty::{self, Drain};
-use super::places::{Place, Places};
 use super::rtt::Estimator;
 use super::schedule;
 use super::settings::{Interface, ReturnPath, Timeout, Tunnel};
@@ -42,17 +42,17 @@ pub enum Failure {
     Timeout,
     /// The kernel refused to send: traffic could not have left either.
     Refused(&'static str),
-    /// A place was missing: nor could it then.
-    Missing(Place),
+    /// What it needs was missing: nor could it then.
+    Missing(Need),
 }
 
 impl Failure {
     /// In words.
-    pub(super) fn reason(self, places: &Places) -> String {
+    pub(super) fn reason(self, needs: &Needs) -> String {
         match self {
             Self::Timeout => "timeout".to_owned(),
             Self::Refused(error) => format!("not sent: {error}"),
-            Self::Missing(place) => format!("not sent: {}", places.why(place)),
+            Self::Missing(need) => format!("not sent: {}", needs.why(need)),
         }
     }
 }
@@ -160,6 +160,13 @@ impl Prober {
 
     pub(super) fn penalty(&self) -> u32 {
         penalty::penalty(self.held.unwrap_or(self.health.state()), self.drain)
+    }
+
+    /// The penalty, once there is a reason for one: a verdict, an operator's wish, or that there will
+    /// never be a verdict.
+    pub(super) fn cost(&self) -> Option<u32> {
+        let judged = self.held.is_some() || self.health.state() != State::Unknown;
+        (judged || self.drain.is_some() || !self.settings.check.enabled).then(|| self.penalty())
     }
 
     pub(super) fn timeout(&self) -> Duration {

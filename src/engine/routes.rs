@@ -1,30 +1,18 @@
-//! The route table: longest prefix first, then the lowest effective priority, then weights.
+//! The route table: longest prefix first, then the lowest effective priority, then weights. Tables and
+//! namespaces are apart, as in the kernel: tenants may have the same prefix, each with ways of its own.
 
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use prefix_trie::PrefixMap;
 
-/// One configured way to a prefix.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    /// Destination prefix.
-    pub prefix: IpNet,
-    /// The tunnel, by index.
-    pub tunnel: u32,
-    /// Base priority: lower wins.
-    pub priority: u32,
-    /// Share among equal effective priorities, at least 1.
-    pub weight: u32,
-    /// Next hop for the kernel: device.
-    pub device: Option<String>,
-    /// Next hop for the kernel: gateway.
-    pub via: Option<IpAddr>,
-}
+use super::route::{Place, Route, Standing};
 
 /// The routes of a prefix that carry its traffic changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
+    /// Where, by index of the places.
+    pub place: u32,
     /// The prefix.
     pub prefix: IpNet,
     /// Tunnels that carried it.
@@ -35,6 +23,7 @@ pub struct Change {
 
 #[derive(Debug, Clone)]
 struct Entry {
+    place: u32,
     prefix: IpNet,
     /// Indices into `routes`, in the order of the configuration.
     routes: Vec<u32>,
@@ -43,13 +32,35 @@ struct Entry {
     selected: Vec<u32>,
 }
 
-/// Routes over tunnels, with what each tunnel's state costs at the moment.
+/// The prefixes of one place, each with its entry.
 #[derive(Debug, Clone, Default)]
-pub struct RouteTable {
-    routes: Vec<Route>,
-    entries: Vec<Entry>,
+struct Prefixes {
     v4: PrefixMap<Ipv4Net, u32>,
     v6: PrefixMap<Ipv6Net, u32>,
+}
+
+impl Prefixes {
+    /// The entry of the longest prefix that holds this address.
+    fn longest(&self, destination: IpAddr) -> Option<u32> {
+        match destination {
+            IpAddr::V4(address) => self.v4.get_lpm(&Ipv4Net::from(address)).map(|(_, at)| *at),
+            IpAddr::V6(address) => self.v6.get_lpm(&Ipv6Net::from(address)).map(|(_, at)| *at),
+        }
+    }
+}
+
+/// Routes over tunnels, with what each tunnel's state costs at the moment, and what the kernel makes of
+/// them.
+#[derive(Debug, Clone, Default)]
+pub struct RouteTable {
+    /// By index: their order in the configuration.
+    routes: Vec<Route>,
+    /// By index of the route.
+    standings: Vec<Standing>,
+    places: Vec<Place>,
+    entries: Vec<Entry>,
+    /// By index of the place.
+    prefixes: Vec<Prefixes>,
     /// Penalty by tunnel.
     penalties: Vec<u32>,
     /// Entries by tunnel.
@@ -58,13 +69,19 @@ pub struct RouteTable {
 
 impl RouteTable {
     /// A table of these routes over tunnels `0..tunnels`, none of them penalised. Routes over other
-    /// tunnels are left out.
+    /// tunnels keep their index, and are seen nowhere. The kernel knows of no route yet; if it is steered,
+    /// it is to have each that leads somewhere.
     #[must_use]
-    pub fn new(routes: Vec<Route>, tunnels: usize) -> Self {
-        let mut table = Self { penalties: vec![0; tunnels], over: vec![Vec::new(); tunnels], ..Self::default() };
-        for route in routes.into_iter().filter(|route| (route.tunnel as usize) < tunnels) {
-            table.insert(route);
-        }
+    pub fn new(routes: Vec<Route>, places: Vec<Place>, tunnels: usize, steers: bool) -> Self {
+        let standing = |route: &Route| if steers && route.leads() { Standing::Pending } else { Standing::NotManaged };
+        let mut table = Self {
+            standings: routes.iter().map(standing).collect(),
+            places,
+            penalties: vec![0; tunnels],
+            over: vec![Vec::new(); tunnels],
+            ..Self::default()
+        };
+        routes.into_iter().for_each(|route| table.insert(route));
         for at in 0..table.entries.len() {
             table.entries[at].selected = table.best(&table.entries[at]);
         }
@@ -73,21 +90,25 @@ impl RouteTable {
 
     fn insert(&mut self, mut route: Route) {
         route.prefix = route.prefix.trunc();
+        let (place, prefix, tunnel) = (route.place, route.prefix, route.tunnel);
         let index = number(self.routes.len());
-        let next = number(self.entries.len());
-        let at = match route.prefix {
-            IpNet::V4(prefix) => *self.v4.entry(prefix).or_insert(next),
-            IpNet::V6(prefix) => *self.v6.entry(prefix).or_insert(next),
+        self.routes.push(route);
+        let Some(over) = self.over.get_mut(tunnel as usize) else { return };
+        if self.prefixes.len() <= place as usize {
+            self.prefixes.resize_with(place as usize + 1, Prefixes::default);
+        }
+        let (prefixes, next) = (&mut self.prefixes[place as usize], number(self.entries.len()));
+        let at = match prefix {
+            IpNet::V4(prefix) => *prefixes.v4.entry(prefix).or_insert(next),
+            IpNet::V6(prefix) => *prefixes.v6.entry(prefix).or_insert(next),
         };
         if at == next {
-            self.entries.push(Entry { prefix: route.prefix, routes: Vec::new(), selected: Vec::new() });
+            self.entries.push(Entry { place, prefix, routes: Vec::new(), selected: Vec::new() });
         }
         self.entries[at as usize].routes.push(index);
-        let over = &mut self.over[route.tunnel as usize];
         if over.last() != Some(&at) {
             over.push(at);
         }
-        self.routes.push(route);
     }
 
     /// Sets what a tunnel's state costs, and returns the prefixes whose traffic moves for it.
@@ -111,7 +132,7 @@ impl RouteTable {
         let before = std::mem::replace(&mut entry.selected, selected);
         let tunnels = |routes: &[u32]| routes.iter().map(|&route| self.routes[route as usize].tunnel).collect();
         let entry = &self.entries[at];
-        Some(Change { prefix: entry.prefix, from: tunnels(&before), to: tunnels(&entry.selected) })
+        Some(Change { place: entry.place, prefix: entry.prefix, from: tunnels(&before), to: tunnels(&entry.selected) })
     }
 
     fn best(&self, entry: &Entry) -> Vec<u32> {
@@ -132,19 +153,20 @@ impl RouteTable {
         self.penalties.get(tunnel as usize).copied().unwrap_or(0)
     }
 
-    /// The route that a packet of this flow takes: longest prefix, lowest effective priority, and
-    /// among equals the flow's share by weight (its hash modulo the sum of the weights, so that a
+    /// The route that a packet of this flow takes at a place: longest prefix, lowest effective priority,
+    /// and among equals the flow's share by weight (its hash modulo the sum of the weights, so that a
     /// flow keeps its way while the equals stay the same).
     #[must_use]
-    pub fn pick(&self, destination: IpAddr, flow: u64) -> Option<&Route> {
-        let entry = self.entry(destination)?;
-        if let [only] = entry.selected[..] {
-            return self.routes.get(only as usize);
+    pub fn pick(&self, place: u32, destination: IpAddr, flow: u64) -> Option<(u32, &Route)> {
+        let entry = self.entry(place, destination)?;
+        let numbered = |&index: &u32| Some((index, self.routes.get(index as usize)?));
+        if let [only] = &entry.selected[..] {
+            return numbered(only);
         }
-        let equals = || entry.selected.iter().filter_map(|&route| self.routes.get(route as usize));
-        let total: u64 = equals().map(|route| u64::from(route.weight)).sum();
+        let equals = || entry.selected.iter().filter_map(numbered);
+        let total: u64 = equals().map(|(_, route)| u64::from(route.weight)).sum();
         let mut left = flow.checked_rem(total)?;
-        equals().find(|route| {
+        equals().find(|(_, route)| {
             let weight = u64::from(route.weight);
             let mine = left < weight;
             left = left.saturating_sub(weight);
@@ -152,32 +174,58 @@ impl RouteTable {
         })
     }
 
-    fn entry(&self, destination: IpAddr) -> Option<&Entry> {
-        let at = match destination {
-            IpAddr::V4(address) => self.v4.get_lpm(&Ipv4Net::from(address)).map(|(_, at)| *at),
-            IpAddr::V6(address) => self.v6.get_lpm(&Ipv6Net::from(address)).map(|(_, at)| *at),
-        };
-        self.entries.get(at? as usize)
+    fn entry(&self, place: u32, destination: IpAddr) -> Option<&Entry> {
+        let at = self.prefixes.get(place as usize)?.longest(destination)?;
+        self.entries.get(at as usize)
     }
 
-    /// All routes to the longest prefix that holds this address, with whether each is selected.
-    pub fn candidates(&self, destination: IpAddr) -> impl Iterator<Item = (&Route, bool)> {
-        self.entry(destination).into_iter().flat_map(|entry| self.of(entry))
+    /// All routes to the longest prefix at a place that holds this address, each with its index and
+    /// whether it is selected.
+    pub fn candidates(&self, place: u32, destination: IpAddr) -> impl Iterator<Item = (u32, &Route, bool)> {
+        self.entry(place, destination).into_iter().flat_map(|entry| self.of(entry))
     }
 
-    /// All routes, prefix by prefix in the order of the configuration, with whether each is selected.
-    pub fn iter(&self) -> impl Iterator<Item = (&Route, bool)> {
+    /// All routes, prefix by prefix in the order of the configuration, each with its index and whether it
+    /// is selected.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Route, bool)> {
         self.entries.iter().flat_map(|entry| self.of(entry))
     }
 
-    fn of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (&'a Route, bool)> {
-        entry.routes.iter().map(|route| (&self.routes[*route as usize], entry.selected.contains(route)))
+    fn of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (u32, &'a Route, bool)> {
+        entry.routes.iter().map(|&index| (index, &self.routes[index as usize], entry.selected.contains(&index)))
     }
 
-    /// How many prefixes the table has.
+    /// How many prefixes the table has; the same one at two places counts twice.
     #[must_use]
     pub fn prefixes(&self) -> usize {
         self.entries.len()
+    }
+
+    /// What the indices of places stand for. One that is not among them is the main table of the
+    /// namespace where adit runs.
+    #[must_use]
+    pub fn place(&self, place: u32) -> &Place {
+        self.places.get(place as usize).unwrap_or(&Place::USUAL)
+    }
+
+    /// The indices of all places that have a route.
+    pub fn places(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.prefixes).map(|(place, _)| place)
+    }
+
+    /// Notes what the kernel makes of some routes, by index.
+    pub fn set_standings(&mut self, standings: impl IntoIterator<Item = (u32, Standing)>) {
+        for (route, standing) in standings {
+            if let Some(known) = self.standings.get_mut(route as usize) {
+                *known = standing;
+            }
+        }
+    }
+
+    /// What the kernel makes of a route.
+    #[must_use]
+    pub fn standing(&self, route: u32) -> &Standing {
+        self.standings.get(route as usize).unwrap_or(&Standing::NotManaged)
     }
 }
 

@@ -112,7 +112,7 @@ impl Engine {
             if associations.became_scarce() {
                 let reason =
                     "nine tenths of the association's sequence numbers are used: give it new keys and SPIs".to_owned();
-                self.tell(now, Kind::Warning { tunnel: name, reason });
+                self.tell(now, Kind::Warning { tunnel: Some(name), reason });
             }
             self.reserve(item.tunnel);
             return Ok(number);
@@ -145,8 +145,8 @@ impl Engine {
             }
             Unsent::Refused(error) => self.refused(now, tunnel, sequence, Failure::Refused(error)),
             Unsent::Missing => {
-                let place = self.places.missing(prober.settings.namespace, prober.settings.egress);
-                self.refused(now, tunnel, sequence, Failure::Missing(place));
+                let need = self.needs.missing(prober.settings.namespace, prober.settings.egress);
+                self.refused(now, tunnel, sequence, Failure::Missing(need));
             }
         }
         self.rearm(tunnel);

@@ -11,6 +11,9 @@ use super::window::Outcome;
 use super::{Engine, Failure, State, Time};
 use crate::wire::{Reject, payload::Fields};
 
+/// Prefixes that are told one by one when they move together; there may be many thousand.
+const TOLD: usize = 64;
+
 impl Engine {
     pub(super) fn answered(&mut self, at: Time, fields: Fields) {
         let Fields { tunnel, sequence, .. } = fields;
@@ -137,12 +140,17 @@ impl Engine {
 
     /// Computes a tunnel's penalty anew and moves the traffic for which that makes a difference.
     pub(super) fn steer(&mut self, at: Time, tunnel: u32) {
+        // The kernel's routes first: their traffic waits for it.
+        self.steered.push_back(tunnel);
         let penalty = self.probers[tunnel as usize].penalty();
-        for change in self.routes.set_penalty(tunnel, penalty) {
-            let names = |tunnels: &[u32]| tunnels.iter().map(|&tunnel| self.name(tunnel).to_owned()).collect();
-            let kind =
-                Kind::Route { prefix: change.prefix.to_string(), from: names(&change.from), to: names(&change.to) };
+        let changes = self.routes.set_penalty(tunnel, penalty);
+        for change in changes.iter().take(TOLD) {
+            let kind = self.moved(change);
             self.tell(at, kind);
+        }
+        if changes.len() > TOLD {
+            let tunnel = self.name(tunnel).to_owned();
+            self.tell(at, Kind::Routes { tunnel, moved: changes.len() });
         }
     }
 
@@ -188,7 +196,7 @@ impl Engine {
                 prober.timeout().as_millis(),
             );
             let tunnel = prober.settings.name.clone();
-            self.tell(at, Kind::Warning { tunnel, reason });
+            self.tell(at, Kind::Warning { tunnel: Some(tunnel), reason });
         }
     }
 }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::needs::Needs;
 use super::obstacle::Obstacle;
 use super::penalty;
-use super::places::Places;
 use super::prober::Prober;
-use super::routes::Route;
 use super::time::WallTime;
 use super::{Counters, Engine, State, Time};
 use crate::wire::{Direction, Reject, probe::Kind};
@@ -108,27 +107,6 @@ pub struct Dated {
     pub reason: String,
 }
 
-/// One route.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RouteView {
-    /// Destination prefix.
-    pub prefix: String,
-    /// The tunnel's name.
-    pub tunnel: String,
-    /// Base priority.
-    pub priority: u32,
-    /// What the tunnel's state costs.
-    pub penalty: u32,
-    /// Both together: the lowest carries the traffic.
-    pub effective_priority: u32,
-    /// Share among equals.
-    pub weight: u32,
-    /// Whether it carries traffic.
-    pub selected: bool,
-    /// What the kernel has: adit keeps its own table only, so far.
-    pub kernel: &'static str,
-}
-
 /// The engine's own state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SelfView {
@@ -140,6 +118,8 @@ pub struct SelfView {
     pub hints: u64,
     /// The prober's own troubles, by kind.
     pub local_faults: Vec<(&'static str, u64)>,
+    /// How often something of ours in the kernel's routing was not as we left it.
+    pub kernel_drifts: u64,
     /// Number of the last event.
     pub last_event: u64,
 }
@@ -163,42 +143,12 @@ fn whole_or_null<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S
 impl Engine {
     /// All tunnels, in the order of the configuration.
     pub fn tunnels(&mut self, now: Time) -> Vec<TunnelView> {
-        self.probers.iter_mut().map(|prober| view(prober, &self.places, now)).collect()
+        self.probers.iter_mut().map(|prober| view(prober, &self.needs, now)).collect()
     }
 
     /// One tunnel.
     pub fn tunnel(&mut self, now: Time, tunnel: u32) -> Option<TunnelView> {
-        self.probers.get_mut(tunnel as usize).map(|prober| view(prober, &self.places, now))
-    }
-
-    /// All routes.
-    #[must_use]
-    pub fn route_views(&self) -> Vec<RouteView> {
-        self.routes.iter().map(|(route, selected)| self.route_view(route, selected)).collect()
-    }
-
-    /// The routes that carry traffic to an address: those chosen from the longest prefix that holds
-    /// it, or the one among them that a flow takes.
-    #[must_use]
-    pub fn lookup(&self, destination: std::net::IpAddr, flow: Option<u64>) -> Vec<RouteView> {
-        if let Some(flow) = flow {
-            return self.routes.pick(destination, flow).map(|route| self.route_view(route, true)).into_iter().collect();
-        }
-        let chosen = self.routes.candidates(destination).filter(|(_, selected)| *selected);
-        chosen.map(|(route, selected)| self.route_view(route, selected)).collect()
-    }
-
-    fn route_view(&self, route: &Route, selected: bool) -> RouteView {
-        RouteView {
-            prefix: route.prefix.to_string(),
-            tunnel: self.name(route.tunnel).to_owned(),
-            priority: route.priority,
-            penalty: self.routes.penalty(route.tunnel),
-            effective_priority: self.routes.effective_priority(route),
-            weight: route.weight,
-            selected,
-            kernel: "not managed",
-        }
+        self.probers.get_mut(tunnel as usize).map(|prober| view(prober, &self.needs, now))
     }
 
     /// The engine itself.
@@ -211,12 +161,13 @@ impl Engine {
             rejected: rejected.filter(|&(_, count)| count > 0).collect(),
             hints: self.hints,
             local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
+            kernel_drifts: self.drifts,
             last_event: self.events.last(),
         }
     }
 }
 
-fn view(prober: &mut Prober, places: &Places, now: Time) -> TunnelView {
+fn view(prober: &mut Prober, needs: &Needs, now: Time) -> TunnelView {
     prober.health.forget(now);
     let (health, style) = (&prober.health, prober.settings.onion.style);
     let state = health.state();
@@ -246,7 +197,7 @@ fn view(prober: &mut Prober, places: &Places, now: Time) -> TunnelView {
         },
         rtt: rtt_view(prober),
         counters: prober.counters,
-        last_failure: last_failure(prober, places),
+        last_failure: last_failure(prober, needs),
         last_reject: last_reject(prober),
         last_hint: last_hint(prober),
         reason: reason(prober),
@@ -276,8 +227,8 @@ fn rtt_view(prober: &Prober) -> Option<RttView> {
     })
 }
 
-pub(super) fn last_failure(prober: &Prober, places: &Places) -> Option<Dated> {
-    prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason(places) })
+pub(super) fn last_failure(prober: &Prober, needs: &Needs) -> Option<Dated> {
+    prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason(needs) })
 }
 
 pub(super) fn last_reject(prober: &Prober) -> Option<Dated> {

@@ -8,7 +8,8 @@ use std::os::fd::AsRawFd;
 use futures_util::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::packet_route::address::AddressHeaderFlags;
-use rtnetlink::{Handle, LinkUnspec, LinkVeth};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute};
+use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 use super::netns;
 
@@ -43,6 +44,38 @@ pub fn configure(namespace: Option<&File>, device: &str, addresses: &[IpNet]) ->
         }
         handle.link().set(LinkUnspec::new_with_index(index).up().build()).execute().await
     })
+}
+
+/// Which gateway the kernel would send a packet to, in the namespace of the calling thread; `None` if it would
+/// go to no gateway, or nowhere.
+///
+/// # Errors
+/// None but the system's own.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the kernel's lists are open")]
+pub fn gateway(destination: IpAddr) -> io::Result<Option<IpAddr>> {
+    run(None, async move |handle| {
+        let question = RouteMessageBuilder::<IpAddr>::new().destination_prefix(destination, host_length(destination));
+        let question = question.map_err(|error| rtnetlink::Error::InvalidNla(error.to_string()))?;
+        // Without a route the answer is an error.
+        let route = handle.route().get(question.build()).execute().try_next().await.ok().flatten();
+        let gateways = route.into_iter().flat_map(|route| route.attributes);
+        let mut gateways = gateways.filter_map(|attribute| match attribute {
+            RouteAttribute::Gateway(gateway) => Some(gateway),
+            _ => None,
+        });
+        Ok(gateways.next().and_then(|gateway| match gateway {
+            RouteAddress::Inet(address) => Some(IpAddr::V4(address)),
+            RouteAddress::Inet6(address) => Some(IpAddr::V6(address)),
+            _ => None,
+        }))
+    })
+}
+
+const fn host_length(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
 }
 
 /// Runs a conversation with the kernel inside a namespace.

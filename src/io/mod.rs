@@ -8,19 +8,25 @@
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
 //! | [`device`] | sending through one of the kernel's own tunnel devices |
 //! | [`xfrm`] | watching the kernel's security associations |
+//! | [`fib`] | the kernel's routes: changed, pictured, listened to |
 //! | [`links`] | veth pairs and addresses in namespaces that we made |
+//! | [`tunnels`] | the kernel's tunnel devices, addresses and routes, for a proposal |
 //! | [`local`] | the local socket: HTTP with JSON |
 //! | [`ledger`] | the durable record of ESP sequence numbers |
 //! | `lock` | a lock file: who owns a path |
+//! | `netlink` | messages to and from the kernel |
 //!
-//! May import: the engine's and the wire's values, and the crates that wrap system calls.
+//! May import: the engine's and the wire's values, `config::propose`'s, and the crates that wrap system calls.
 
 pub mod clock;
 pub mod device;
+pub mod fib;
 pub mod ledger;
 pub mod links;
 pub mod local;
 mod lock;
+mod netlink;
 pub mod netns;
 pub mod raw;
+pub mod tunnels;
 pub mod xfrm;

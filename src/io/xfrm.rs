@@ -23,12 +23,13 @@ use std::task::{Context, Poll};
 use netlink_packet_xfrm::{XFRMNLGRP_EXPIRE, XFRMNLGRP_SA};
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, connect, recv, send};
+use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, connect, send};
 use socket2::{Domain, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use zeroize::Zeroizing;
 
+use super::netlink::receive;
 use super::raw;
 
 /// Room for one datagram of the list: the kernel fills what room it is given, up to 32 KiB.
@@ -156,16 +157,5 @@ fn take(news: &impl AsFd) -> io::Result<bool> {
         Ok(_) | Err(Errno::ENOBUFS) => Ok(true),
         Err(Errno::EAGAIN) => Ok(false),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Receives one datagram without waiting, and gives its whole length, even if it was longer than the
-/// buffer.
-fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> nix::Result<usize> {
-    loop {
-        match recv(socket.as_fd().as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC) {
-            Err(Errno::EINTR) => {}
-            result => return result,
-        }
     }
 }

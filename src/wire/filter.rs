@@ -151,6 +151,19 @@ pub fn nothing() -> Vec<Instruction> {
     vec![Instruction { code: RET, jt: 0, jf: 0, k: 0 }]
 }
 
+/// The program of a netlink socket that hears what the kernel announces, but not of what was done through
+/// another socket: the announcement bears that one's port (`nlmsg_pid`, the fourth word of a message). So
+/// however much we change, there is room for what others do.
+#[must_use]
+pub fn not_from(port: u32) -> Vec<Instruction> {
+    let mut asm = Assembler::default();
+    asm.plain(LD_ABS, 12);
+    // The program reads in network byte order what is in the order of this host.
+    asm.refuse(JEQ, u32::from_be_bytes(port.to_ne_bytes()));
+    asm.plain(RET, u32::MAX);
+    asm.finish()
+}
+
 /// With X at the GRE header: leaves X at the inner packet and the protocol type in `M[3]`.
 fn gre_header(asm: &mut Assembler) {
     asm.plain(LDH_IND, 2);
@@ -195,6 +208,7 @@ fn echo(asm: &mut Assembler, family: Family, pass: Pass) {
 
 const LDX_MSH: u16 = 0xB1; // X = 4 * (P[k] & 0xF)
 const LDX_IMM: u16 = 0x01;
+const LD_ABS: u16 = 0x20; // A = the word at P[k]
 const LD_IND: u16 = 0x40; // A = the word at P[X + k]
 const LDH_IND: u16 = 0x48;
 const LDB_IND: u16 = 0x50;

@@ -5,6 +5,7 @@
 mod credentials;
 mod drop_ins;
 mod esp;
+mod kernel;
 mod refusals;
 mod values;
 

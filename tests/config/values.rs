@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use adit::config::{Config, Esp, ReflectConfig, Tunnel, nearest};
+use adit::config::{Config, Esp, Kernel, ReflectConfig, Tunnel, nearest};
 use adit::engine::Material;
 use adit::engine::health::{Ratio, Rules};
 use adit::engine::settings::{ReturnPath, Source, Terms, Timeout};
@@ -48,6 +48,7 @@ fn an_effective_configuration_reads_back_as_an_equal_one() {
         let text = config.effective();
         let again = parse(&text);
         assert_eq!((&again.daemon, &again.routes), (&config.daemon, &config.routes));
+        assert_eq!((&again.places, &again.kernel, &again.policy), (&config.places, &config.kernel, &config.policy));
         assert_eq!(again.tunnels.len(), config.tunnels.len());
         for (one, other) in again.tunnels.iter().zip(&config.tunnels) {
             assert!(same(one, other), "{}: {text}", one.name);
@@ -103,6 +104,9 @@ fn the_specification_example_as_far_as_it_is_supported() {
     let [route] = &config.routes[..] else { panic!("one route") };
     assert_eq!((route.prefix.to_string().as_str(), route.tunnel, route.priority), ("10.20.0.0/16", 0, 100));
     assert_eq!((route.device.as_deref(), route.via), (Some("gre1"), Some([10, 100, 0, 9].into())));
+    assert_eq!((config.kernel, route.onlink), (Kernel { apply: true, ..Kernel::default() }, true));
+    let priorities: Vec<u32> = config.policy.iter().map(|(_, rule)| rule.priority).collect();
+    assert_eq!(priorities, [1_000, 1_001]);
 }
 
 #[test]

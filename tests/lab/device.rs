@@ -100,8 +100,10 @@ fn through_device(kind: Kind, styles: &[(Style, Family)]) -> Plan {
 
 fn plan(tunnels: Vec<Tunnel>, exits: Vec<Exit>) -> Plan {
     Plan {
+        steering: None,
         tunnels,
         routes: Vec::new(),
+        places: Vec::new(),
         namespaces: vec![None],
         egresses: exits.into_iter().map(|exit| (0, exit)).collect(),
         material: BTreeMap::new(),

@@ -247,8 +247,10 @@ pub(crate) fn of(number: usize, case: &Case) -> Addresses {
 fn plan(cases: &[Case], pace: Pace) -> Plan {
     let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
+        steering: None,
         tunnels: (1..).zip(cases).map(|(number, case)| tunnel(number, case, pace)).collect(),
         routes: Vec::new(),
+        places: Vec::new(),
         namespaces: vec![None],
         egresses: vec![leaving(Family::V4), leaving(Family::V6)],
         material: (0..)

@@ -95,6 +95,14 @@ pub(crate) const KINDS: [Kind; 9] = [
     Kind { name: "gretap", link: "ip link add tun9 type gretap local L remote R", protocol: 47, ..PLAIN },
 ];
 
+/// Not among the others, because it has one protocol for each inner family.
+pub(crate) const IP6TNL: Kind = Kind {
+    name: "ip6tnl",
+    link: "ip link add tun9 type ip6tnl mode any local L remote R encaplimit none",
+    outer_v6: true,
+    ..PLAIN
+};
+
 /// The kind of that name.
 #[expect(clippy::expect_used, reason = "a name in this program that is wrong ends the test")]
 pub(crate) fn kind(name: &str) -> Kind {

@@ -10,6 +10,7 @@ mod conflict;
 mod counters;
 mod crash;
 mod device;
+mod discover;
 mod encapsulation;
 mod esp;
 mod gre;
@@ -92,6 +93,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(associations::trials());
     trials.extend(conflict::trials());
     trials.extend(device::trials());
+    trials.extend(discover::trials());
     trials.extend(crash::trials());
     trials
 }

@@ -201,8 +201,10 @@ pub(crate) fn seen_from_afar(tunnel: &Tunnel) -> FarTunnel {
 pub(crate) fn plan(tunnels: Vec<Tunnel>) -> Plan {
     let leaving = |family| (0, adit::daemon::plan::Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
+        steering: None,
         tunnels,
         routes: Vec::new(),
+        places: Vec::new(),
         namespaces: vec![None],
         egresses: vec![leaving(Family::V4), leaving(Family::V6)],
         material: std::collections::BTreeMap::new(),

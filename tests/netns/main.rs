@@ -12,11 +12,15 @@
 //! | [`burden`] | traffic beside the probes, a full queue, a prober that cannot run |
 //! | [`paths`] | more than one tunnel: namespaces, return paths, marks |
 //! | [`devices`] | by which device a packet comes, and by which it can leave |
+//! | [`discover`] | a configuration from what the kernel has |
 //! | [`site`] | a place for the built program |
 //! | [`commands`] | the built program, end to end |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
 //! | [`silent`] | the built program where it must not or cannot seal, and what it says then |
 //! | [`spaces`] | the built program where namespaces and devices are missing, come and go |
+//! | [`fib`] | the kernel's routes, objects and rules: changed by us and seen by `ip`, and the other way round |
+//! | [`fib_edges`] | what must be refused, what must not be hit, what must not be lost |
+//! | [`hearing`] | what others change there is heard, and what we change is not |
 //! | [`crash`] | kill after kill while it sends ESP |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
@@ -33,7 +37,11 @@ mod change;
 mod commands;
 mod crash;
 mod devices;
+mod discover;
+mod fib;
+mod fib_edges;
 mod forgery;
+mod hearing;
 mod inlets;
 #[path = "../kills/mod.rs"]
 mod kills;
@@ -69,6 +77,10 @@ enum Needs {
     Nft,
     /// Security associations of the kernel's, and the program ip to make them.
     Xfrm,
+    /// The program ip, and a kernel with next-hop objects.
+    Iproute,
+    /// Tun devices, and the program ip to make them.
+    Tun,
     /// A second user: user namespaces as an ordinary user makes them have one only.
     TwoUsers,
 }
@@ -86,6 +98,14 @@ impl Case {
         Self { needs: Needs::Xfrm, ..self }
     }
 
+    fn with_iproute(self) -> Self {
+        Self { needs: Needs::Iproute, ..self }
+    }
+
+    fn with_tun(self) -> Self {
+        Self { needs: Needs::Tun, ..self }
+    }
+
     fn with_two_users(self) -> Self {
         Self { needs: Needs::TwoUsers, ..self }
     }
@@ -99,8 +119,8 @@ impl Case {
                 Ok(())
             });
         };
-        // That a second user is missing is no fault of the machine: run as root, too.
-        if world.strict && needs != Needs::TwoUsers {
+        // What only root has is missing by no fault of the machine: run as root, too.
+        if world.strict && (world.two_users || !matches!(needs, Needs::TwoUsers | Needs::Tun)) {
             return Trial::test(name, move || Err(Failed::from(reason)));
         }
         if !world.listing {
@@ -115,6 +135,8 @@ struct World {
     namespaces: Result<(), String>,
     nft: Result<(), String>,
     xfrm: Result<(), String>,
+    iproute: Result<(), String>,
+    tun: Result<(), String>,
     two_users: bool,
     /// A trial that cannot run is a failure.
     strict: bool,
@@ -136,6 +158,8 @@ impl World {
             namespaces: entered.map_err(|error| format!("cannot make a network namespace: {error}")),
             nft: by_hand::nft_works(),
             xfrm: silent::xfrm_works(),
+            iproute: fib::iproute_works(),
+            tun: discover::tun_works(),
             two_users: was_root,
             strict: std::env::var_os("ADIT_REQUIRE_NETNS").is_some(),
             listing,
@@ -148,6 +172,8 @@ impl World {
             Needs::Namespaces => None,
             Needs::Nft => self.nft.clone().err(),
             Needs::Xfrm => self.xfrm.clone().err(),
+            Needs::Iproute => self.iproute.clone().err(),
+            Needs::Tun => self.tun.clone().err(),
             Needs::TwoUsers => (!self.two_users).then(|| "needs a second user: run as root".to_owned()),
         })
     }
@@ -166,10 +192,14 @@ fn main() -> ExitCode {
         burden::cases(),
         paths::cases(),
         devices::cases(),
+        discover::cases(),
         commands::cases(),
         sealed::cases(),
         silent::cases(),
         spaces::cases(),
+        fib::cases(),
+        fib_edges::cases(),
+        hearing::cases(),
         crash::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();

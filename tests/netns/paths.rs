@@ -184,11 +184,13 @@ fn traffic_moves_away_and_back() {
         weight: 1,
         device: None,
         via: None,
+        place: 0,
+        onlink: false,
     };
     let prober =
         Prober::with(&pair.near, Plan { routes: vec![route(0, 100), route(1, 200)], ..plan(tunnels.to_vec()) });
     let carries = |prober: &Prober| {
-        let views = prober.ask(|engine, _| engine.lookup(address("10.20.1.1"), None));
+        let views = prober.ask(|engine, _| engine.lookup(address("10.20.1.1"), None, &Default::default()));
         views.into_iter().filter(|view| view.selected).map(|view| view.tunnel).collect::<Vec<_>>()
     };
     tunnels.iter().for_each(|tunnel| prober.await_state(&tunnel.name, State::Healthy));

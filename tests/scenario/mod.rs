@@ -200,6 +200,8 @@ fn start(scenario: &Scenario) -> Sim {
         weight: text.weight.unwrap_or(1),
         device: None,
         via: None,
+        place: 0,
+        onlink: false,
     });
     let routes = routes.collect();
     let mut sim = Sim::new(tunnels, routes, scenario.seed);
@@ -297,7 +299,7 @@ impl Run {
             }
         }
         for (address, tunnels) in &check.traffic {
-            let routes = self.sim.engine.lookup(address.parse().unwrap(), None);
+            let routes = self.sim.engine.lookup(address.parse().unwrap(), None, &Default::default());
             let found: Vec<String> = routes.into_iter().map(|route| route.tunnel).collect();
             if found != *tunnels {
                 self.wrong.push(format!("at {at}, traffic to {address} goes by {found:?}, not {tunnels:?}"));
@@ -307,8 +309,8 @@ impl Run {
             let table = self.sim.engine.routes();
             let named = |tunnel: u32| self.sim.tunnels[tunnel as usize].name.clone();
             let found: BTreeMap<String, u32> = table
-                .candidates(address.parse().unwrap())
-                .map(|(route, _)| (named(route.tunnel), table.effective_priority(route)))
+                .candidates(0, address.parse().unwrap())
+                .map(|(_, route, _)| (named(route.tunnel), table.effective_priority(route)))
                 .collect();
             if found != *priorities {
                 self.wrong.push(format!("at {at}, effective priorities to {address} are {found:?}"));

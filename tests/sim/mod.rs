@@ -117,7 +117,15 @@ impl Sim {
 
     /// With every sample told as an event, if `record`.
     pub(crate) fn recording(tunnels: Vec<Tunnel>, routes: Vec<Route>, seed: u64, record: bool) -> Self {
-        let setup = Setup { tunnels: tunnels.clone(), routes, secret: secret(), record, associations: BTreeMap::new() };
+        let setup = Setup {
+            tunnels: tunnels.clone(),
+            routes,
+            places: Vec::new(),
+            steers: false,
+            secret: secret(),
+            record,
+            associations: BTreeMap::new(),
+        };
         Self {
             engine: Engine::new(Time::ZERO, WallTime(0), setup),
             now: Time::ZERO,
@@ -286,7 +294,7 @@ impl Sim {
         let routes = self.engine.routes();
         let mut lowest: BTreeMap<String, u32> = BTreeMap::new();
         let mut selected: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for (route, carries) in routes.iter() {
+        for (_, route, carries) in routes.iter() {
             let effective = route.priority + routes.penalty(route.tunnel);
             assert_eq!(routes.effective_priority(route), effective);
             let prefix = route.prefix.to_string();

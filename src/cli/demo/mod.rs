@@ -9,6 +9,7 @@
 mod screen;
 mod stage;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -19,10 +20,11 @@ use crate::daemon::Daemon;
 use crate::engine::event::{Event, Kind};
 use crate::engine::{State, WallTime};
 use crate::io::clock::Clock;
+use crate::io::links;
 use crate::io::local::Handle;
 use crate::reflect::plan::Fault;
 use screen::Screen;
-use stage::{BACKUP, FIRST, FarEnd, Stage};
+use stage::{BACKUP, DESTINATION, FIRST, FarEnd, GATEWAYS, Stage};
 
 /// How long anything that must happen may take, beyond what the thresholds ask for: a busy machine
 /// is no reason to fail.
@@ -80,6 +82,8 @@ pub(super) struct Report {
     detection: Option<Duration>,
     /// From the cut to the moved route.
     failover: Option<Duration>,
+    /// From the cut to the moved route of the kernel, as far as could be seen: it is asked now and then.
+    kernel: Option<Duration>,
     /// From the healing to "degraded": it carries traffic again.
     alive: Option<Duration>,
     /// From the healing to the route being back.
@@ -114,7 +118,9 @@ impl Play {
         let moved = self
             .expect(&mut report, "the route moved to frankfurt", PATIENCE, |event| moves(event, FIRST, BACKUP))
             .await?;
+        let kernel = self.expect_gateway(&mut report, "the kernel's route moved to frankfurt", GATEWAYS[1]).await?;
         (report.detection, report.failover) = (after(cut, down), after(cut, moved));
+        report.kernel = after(cut, kernel);
         self.watch(pace.pause).await?;
 
         self.screen.phase("heal", "amsterdam carries packets again; adit trusts it slowly")?;
@@ -128,6 +134,7 @@ impl Play {
         let back = self
             .expect(&mut report, "the route back on amsterdam", PATIENCE, |event| moves(event, BACKUP, FIRST))
             .await?;
+        self.expect_gateway(&mut report, "the kernel's route back on amsterdam", GATEWAYS[0]).await?;
         (report.alive, report.failback) = (after(healed, alive), after(healed, back));
         self.watch(pace.pause / 2).await?;
 
@@ -166,6 +173,24 @@ impl Play {
             }
             self.step(Duration::from_millis(100)).await?;
         }
+    }
+
+    /// Waits until the kernel sends what is steered to this gateway, or notes that it does not.
+    async fn expect_gateway(
+        &mut self,
+        report: &mut Report,
+        what: &'static str,
+        gateway: IpAddr,
+    ) -> Result<Option<WallTime>, Failure> {
+        let until = self.clock.now() + PATIENCE;
+        while self.clock.now() < until {
+            if links::gateway(DESTINATION)? == Some(gateway) {
+                return Ok(Some(self.clock.wall()));
+            }
+            self.step(Duration::from_millis(2)).await?;
+        }
+        report.missing.push(what);
+        Ok(None)
     }
 
     /// Lets things happen for a while.

@@ -13,7 +13,8 @@ use crate::cli::text::{Cell, Table, coloured, millis, style_of, thousands};
 use crate::cli::{Exit, Failure, Outcome, events};
 use crate::engine::event::Event;
 use crate::engine::explain::Explanation;
-use crate::engine::snapshot::{RouteView, TunnelView};
+use crate::engine::route_view::RouteView;
+use crate::engine::snapshot::TunnelView;
 use crate::engine::{Engine, Time};
 use crate::io::local::Handle;
 
@@ -173,6 +174,10 @@ fn summary(report: &Report) -> Vec<String> {
     let mut lines = vec![
         format!("detection   {:>9}   from the cut to the verdict \"down\"", time(report.detection)),
         format!("failover    {:>9}   from the cut to the moved route", time(report.failover)),
+        format!(
+            "kernel      {:>9}   from the cut to where the kernel was seen to send by the other way",
+            time(report.kernel)
+        ),
         format!("alive again {:>9}   from the healing to \"degraded\"", time(report.alive)),
         format!("fail-back   {:>9}   from the healing to the route being back", time(report.failback)),
     ];
@@ -192,6 +197,7 @@ fn result(report: &Report) -> Value {
         "missing": report.missing,
         "detection_ms": millis(report.detection),
         "failover_ms": millis(report.failover),
+        "kernel_ms": millis(report.kernel),
         "alive_ms": millis(report.alive),
         "failback_ms": millis(report.failback),
     })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,11 +12,13 @@ use nix::sched::{CloneFlags, unshare};
 use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
+use crate::config::{Kernel, Place};
 use crate::daemon::begun;
 use crate::daemon::plan::{Exit, Plan};
+use crate::daemon::steer::Steering;
 use crate::engine::health::Rules;
 use crate::engine::settings::{Check, ReturnPath, Source, Terms, Timeout};
-use crate::engine::{Material, Pair, Route, Tunnel};
+use crate::engine::{MAIN, Material, Pair, Route, Tunnel};
 use crate::io::raw::Leaving;
 use crate::io::{links, netns};
 use crate::reflect::plan::Fault;
@@ -34,8 +36,12 @@ pub(super) const NAMES: [&str; 4] = [FIRST, BACKUP, "paris", "london"];
 /// The index of the ESP tunnel, and how its probes are sealed.
 const ESP: u32 = 3;
 const ALGORITHM: Algorithm = Algorithm::Aes256Gcm;
-/// What traffic is steered for.
+/// What traffic is steered for, and an address in it.
 const PREFIX: &str = "10.20.0.0/16";
+pub(super) const DESTINATION: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 20, 0, 1));
+/// Where the kernel sends it: to the far ends of the first tunnel and of its backup.
+pub(super) const GATEWAYS: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 11)), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 12))];
 /// Time from one probe to the next.
 pub(super) const INTERVAL: Duration = Duration::from_millis(250);
 /// The short window: long enough for three outcomes, shorter than the time since the last success.
@@ -90,18 +96,25 @@ impl Stage {
 
     /// What the prober is to do.
     pub(super) fn plan(&self) -> Plan {
-        let route = |tunnel, priority| Route {
+        let route = |tunnel, priority, via: IpAddr| Route {
             prefix: networks(&[PREFIX])[0],
             tunnel,
             priority,
             weight: 1,
             device: None,
-            via: None,
+            via: Some(via),
+            place: 0,
+            onlink: false,
         };
+        let routes = vec![route(0, 100, GATEWAYS[0]), route(1, 200, GATEWAYS[1])];
+        let places = [Place { netns: None, table: MAIN }];
+        let kernel = Kernel { apply: true, ..Kernel::default() };
         let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
         Plan {
+            steering: Steering::new(kernel, &routes, &places, &[], NAMES.len()),
             tunnels: self.tunnels(),
-            routes: vec![route(0, 100), route(1, 200)],
+            routes,
+            places: places.iter().map(Place::named).collect(),
             namespaces: vec![None],
             egresses: vec![leaving(Family::V4), leaving(Family::V6)],
             material: BTreeMap::from([(ESP, self.material.clone())]),

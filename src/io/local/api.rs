@@ -20,6 +20,7 @@ use super::serve::{Peer, Places};
 use super::{Gap, Handle, OPENAPI, PIECE, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
+use crate::engine::route_view::Whereabouts;
 use crate::engine::{Drain, Engine, Time};
 
 /// Bytes of a request's body that are read at most; no request needs any.
@@ -229,18 +230,23 @@ async fn routes(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct LookupQuery {
     dst: String,
     flow: Option<u64>,
+    table: Option<u32>,
+    netns: Option<String>,
 }
 
 async fn lookup(
     Shared(handle): Shared<Handle>,
-    Asked(LookupQuery { dst, flow }): Asked<LookupQuery>,
+    Asked(LookupQuery { dst, flow, table, netns }): Asked<LookupQuery>,
 ) -> Answer<Json<Value>> {
     let destination: IpAddr =
         dst.parse().map_err(|_| Problem::new(StatusCode::BAD_REQUEST, format!("{dst} is no IP address")))?;
-    let views = handle.ask(move |engine, _| engine.lookup(destination, flow)).await.ok_or_else(Problem::stopping)?;
+    let whereabouts = Whereabouts { table, netns };
+    let views = handle.ask(move |engine, _| engine.lookup(destination, flow, &whereabouts)).await;
+    let views = views.ok_or_else(Problem::stopping)?;
     Ok(Json(json!({ "routes": views })))
 }
 
@@ -307,6 +313,7 @@ async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
         "rejected": Value::Object(pairs(view.rejected)),
         "hints": view.hints,
         "local_faults": Value::Object(pairs(view.local_faults)),
+        "kernel_drifts": view.kernel_drifts,
         "last_event": view.last_event,
     })))
 }

@@ -1,0 +1,358 @@
+//! The steersman of the kernel's routes: a thread of its own, because writing a hundred thousand routes takes
+//! longer than a probe may wait.
+//!
+//! It is told what each tunnel costs, and nothing else: which routes, tables and namespaces there are it
+//! knows from the configuration. So whoever gets hold of the rest of the daemon can reorder routes, and
+//! neither make one nor touch another's.
+//!
+//! ```text
+//! what tunnels cost ──▶ ┌ one batch of changes a namespace, until all is as it should be ┐ ──▶ standings,
+//! events, the clock ──▶ │ a picture, when one is due; given up as soon as a cost changes │     drift, warnings
+//! namespaces ─────────▶ └ sleep ─────────────────────────────────────────────────────────┘
+//! ```
+
+mod hands;
+mod realm;
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use crate::config::{Config, Kernel, Netns, OnExit, Place};
+use crate::engine::{Route, Standing, Steer, Time};
+use crate::io::clock::Clock;
+use crate::io::netns::watch::{Seen, Watch};
+use crate::steer::{Leg, Note, Rule, Setup};
+use realm::Realm;
+
+/// How long a start waits for first verdicts: what was found in the kernel and is wanted by nothing by
+/// then goes.
+const GRACE: Duration = Duration::from_secs(60);
+/// How often it is asked which namespaces are there.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long the end may take: for changes that are under way, and for taking all away.
+const FINISH: Duration = Duration::from_secs(5);
+const DISMANTLE: Duration = Duration::from_secs(30);
+
+/// What is to be kept in the kernel.
+#[derive(Debug, Clone)]
+pub struct Steering {
+    /// How.
+    pub kernel: Kernel,
+    /// What, by namespace; `None` is the one where the daemon runs.
+    pub realms: Vec<(Option<Netns>, Setup)>,
+    /// Whether changes are printed instead of made.
+    pub dry_run: bool,
+}
+
+impl Steering {
+    /// What a configuration asks for, if it asks for any.
+    #[must_use]
+    pub fn of(config: &Config) -> Option<Self> {
+        Self::new(config.kernel, &config.routes, &config.places, &config.policy, config.tunnels.len())
+    }
+
+    /// It for these routes, each in one of the places, and policy rules; `None` if the kernel is to be left
+    /// alone.
+    #[must_use]
+    pub fn new(
+        kernel: Kernel,
+        routes: &[Route],
+        places: &[Place],
+        policy: &[(Option<Netns>, Rule)],
+        tunnels: usize,
+    ) -> Option<Self> {
+        let (mode, backstop) = (kernel.mode, kernel.backstop);
+        let setup = || Setup { mode, backstop, legs: Vec::new(), rules: Vec::new(), tunnels };
+        // Where we are is always looked at: an earlier configuration may have left something there.
+        let mut realms = BTreeMap::from([(None, setup())]);
+        for (index, route) in (0..).zip(routes) {
+            let place = &places[route.place as usize];
+            let realm = realms.entry(place.netns.clone()).or_insert_with(setup);
+            realm.legs.extend(route.leads().then(|| leg(index, route, place.table)));
+        }
+        for (netns, rule) in policy {
+            realms.entry(netns.clone()).or_insert_with(setup).rules.push(rule.clone());
+        }
+        kernel.apply.then(|| Self { kernel, realms: realms.into_iter().collect(), dry_run: false })
+    }
+
+    /// The same, but printed instead of done.
+    #[must_use]
+    pub fn dry(self) -> Self {
+        Self { dry_run: true, ..self }
+    }
+}
+
+fn leg(index: u32, route: &Route, table: u32) -> Leg {
+    let &Route { prefix, tunnel, priority, weight, via, onlink, .. } = route;
+    let (device, weight) = (route.device.clone(), u16::try_from(weight).unwrap_or(u16::MAX));
+    Leg { route: index, tunnel, table, prefix, priority, weight, device, via, onlink }
+}
+
+/// What the steersman tells.
+#[derive(Debug)]
+pub(super) enum News {
+    /// How routes stand, by their index.
+    Standings(Vec<(u32, Standing)>),
+    /// Something of ours was not as we left it.
+    Drift { netns: Option<String>, count: usize, changes: Vec<String> },
+    /// The kernel told more than its queue holds; all was looked at anew.
+    Overrun,
+    /// Something wants attention.
+    Warning(String),
+}
+
+enum Order {
+    Cost(Steer),
+    Stop(oneshot::Sender<()>),
+}
+
+/// The steersman, seen from the loop.
+pub(super) struct Steersman {
+    orders: UnboundedSender<Order>,
+    news: UnboundedReceiver<News>,
+}
+
+impl Steersman {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No room for it or its runtime.
+    pub(super) fn start(steering: Steering) -> io::Result<Self> {
+        let (orders, taken) = unbounded_channel();
+        let (tell, news) = unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let work = move || runtime.block_on(Keeping::new(steering, tell).keep(taken));
+        thread::Builder::new().name("routes".to_owned()).spawn(work)?;
+        Ok(Self { orders, news })
+    }
+
+    /// Says what a tunnel costs.
+    pub(super) fn order(&self, steer: Steer) {
+        // Without a thread there is nobody to write routes, which has been said.
+        let _ = self.orders.send(Order::Cost(steer));
+    }
+
+    /// The next news; none ever once the thread has ended.
+    pub(super) async fn news(&mut self) -> Option<News> {
+        self.news.recv().await
+    }
+
+    /// Has it finish what is under way, or take all away, and waits for that.
+    pub(super) async fn stop(self) {
+        let (done, ended) = oneshot::channel();
+        if self.orders.send(Order::Stop(done)).is_ok() {
+            let _ = ended.await;
+        }
+    }
+}
+
+struct Keeping {
+    realms: Vec<Realm>,
+    /// Named namespaces, and the realms that they are, by place.
+    watch: Watch,
+    watched: Vec<usize>,
+    clock: Clock,
+    on_exit: OnExit,
+    dry_run: bool,
+    tell: UnboundedSender<News>,
+}
+
+/// Why the steersman ends.
+enum End {
+    /// It was asked to.
+    Asked(oneshot::Sender<()>),
+    /// Nobody is there any more.
+    Alone,
+}
+
+impl Keeping {
+    fn new(Steering { kernel, realms, dry_run }: Steering, tell: UnboundedSender<News>) -> Self {
+        let named = |(at, (name, _)): (usize, &(Option<Netns>, Setup))| Some((at, name.as_ref()?.path().to_owned()));
+        let (watched, paths): (Vec<usize>, Vec<_>) = realms.iter().enumerate().filter_map(named).unzip();
+        let realm = |(name, setup)| Realm::new(name, setup, kernel, dry_run);
+        let realms = realms.into_iter().map(realm).collect();
+        let (watch, clock) = (Watch::new(paths), Clock::start());
+        Self { realms, watch, watched, clock, on_exit: kernel.on_exit, dry_run, tell }
+    }
+
+    async fn keep(mut self, mut orders: UnboundedReceiver<Order>) {
+        let begin = self.clock.now();
+        let (mut settled, mut looked) = (false, None);
+        self.open_own();
+        let end = loop {
+            if let Some(end) = self.take_orders(&mut orders) {
+                break end;
+            }
+            let now = self.clock.now();
+            if looked.is_none_or(|looked| now.since(looked) >= LOOK) {
+                looked = Some(now);
+                self.look();
+            }
+            if !settled && now.since(begin) >= GRACE {
+                settled = true;
+                self.realms.iter_mut().for_each(|realm| realm.fib.settle());
+            }
+            let busy = self.step();
+            self.report();
+            if busy || self.take_picture(&orders) {
+                continue;
+            }
+            let pause = self.pause();
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(order) => if let Some(end) = self.obey(order) { break end },
+                    None => break End::Alone,
+                },
+                () = heard(&self.realms) => self.hear(),
+                () = tokio::time::sleep(pause) => {}
+            }
+        };
+        if let End::Asked(done) = end {
+            self.finish();
+            // Whoever asked may have gone.
+            let _ = done.send(());
+        }
+    }
+
+    fn take_orders(&mut self, orders: &mut UnboundedReceiver<Order>) -> Option<End> {
+        while let Ok(order) = orders.try_recv() {
+            if let Some(end) = self.obey(order) {
+                return Some(end);
+            }
+        }
+        None
+    }
+
+    fn obey(&mut self, order: Order) -> Option<End> {
+        match order {
+            Order::Cost(Steer { tunnel, penalty }) => {
+                self.realms.iter_mut().for_each(|realm| realm.fib.set_penalty(tunnel, penalty));
+                None
+            }
+            Order::Stop(done) => Some(End::Asked(done)),
+        }
+    }
+
+    /// The namespace where we are is always there.
+    fn open_own(&mut self) {
+        for realm in self.realms.iter_mut().filter(|realm| realm.name().is_none()) {
+            realm.open(None, &[], self.clock.now());
+        }
+    }
+
+    /// Looks which namespaces are there.
+    fn look(&mut self) {
+        let now = self.clock.now();
+        for (place, seen) in self.watch.changed() {
+            let others: Vec<_> = self.realms.iter().filter_map(Realm::id).collect();
+            let realm = &mut self.realms[self.watched[place]];
+            let opened = match seen {
+                Seen::There(file) => realm.open(Some(file), &others, now),
+                Seen::Gone => {
+                    realm.close("it does not exist");
+                    true
+                }
+                Seen::Refused(error) => {
+                    realm.close(&error.to_string());
+                    true
+                }
+            };
+            if !opened {
+                self.watch.again(place);
+            }
+        }
+    }
+
+    /// Has each namespace make its next changes. Whether there were any.
+    fn step(&mut self) -> bool {
+        let mut busy = false;
+        for realm in &mut self.realms {
+            busy |= realm.step(self.clock.now());
+        }
+        busy
+    }
+
+    /// Takes the picture that is due first, if any is.
+    fn take_picture(&mut self, orders: &UnboundedReceiver<Order>) -> bool {
+        let now = self.clock.now();
+        let Some(realm) = self.realms.iter_mut().filter(|realm| realm.is_due(now)).min_by_key(|realm| realm.due())
+        else {
+            return false;
+        };
+        // A verdict does not wait for the end of a long list.
+        realm.take_picture(&self.clock, || orders.is_empty());
+        true
+    }
+
+    fn hear(&mut self) {
+        let now = self.clock.now();
+        for realm in &mut self.realms {
+            if realm.hear(now) {
+                // The loop may have gone; then this ends shortly.
+                let _ = self.tell.send(News::Overrun);
+            }
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let now = self.clock.now();
+        let due = self.realms.iter().filter_map(Realm::due).min();
+        let pause = due.map_or(GRACE, |due: Time| due.since(now)).min(GRACE);
+        if self.watched.is_empty() { pause } else { pause.min(LOOK) }
+    }
+
+    /// Tells what there is to tell.
+    fn report(&mut self) {
+        for realm in &mut self.realms {
+            let netns = realm.name();
+            let standings = realm.fib.poll_standings();
+            let notes = realm.fib.poll_notes().into_iter().map(|note| match note {
+                Note::Drift { count, examples } => News::Drift { netns: netns.clone(), count, changes: examples },
+                Note::Warning(what) => News::Warning(in_namespace(netns.as_deref(), &what)),
+            });
+            let warnings = std::mem::take(&mut realm.warnings).into_iter();
+            let warnings = warnings.map(|what| News::Warning(in_namespace(netns.as_deref(), &what)));
+            let standings = (!standings.is_empty() && !self.dry_run).then_some(News::Standings(standings));
+            // The loop may have gone; then this ends shortly.
+            notes.chain(warnings).chain(standings).for_each(|news| drop(self.tell.send(news)));
+        }
+    }
+
+    /// The end, as configured.
+    fn finish(&mut self) {
+        let begin = self.clock.now();
+        let dismantle = self.on_exit == OnExit::Remove && !self.dry_run;
+        if dismantle {
+            self.realms.iter_mut().for_each(|realm| realm.fib.dismantle());
+        }
+        let patience = if dismantle { DISMANTLE } else { FINISH };
+        while self.step() {
+            if self.clock.now().since(begin) >= patience {
+                tracing::warn!("the kernel's routes are not all as they should be at the end of the daemon");
+                break;
+            }
+        }
+    }
+}
+
+fn in_namespace(netns: Option<&str>, what: &str) -> String {
+    netns.map_or_else(|| what.to_owned(), |netns| format!("network namespace {netns}: {what}"))
+}
+
+/// Until the kernel has something to tell in one of the namespaces.
+async fn heard(realms: &[Realm]) {
+    poll_fn(|context| {
+        // Every one is asked, so that every one knows whom to wake.
+        let ready = realms.iter().filter(|realm| realm.poll_ready(context)).count();
+        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}

@@ -1,0 +1,324 @@
+//! One namespace's routes: a picture of the kernel and the verdicts come in, batches of changes go out, until
+//! what the kernel has is what it should have.
+//!
+//! ```text
+//! handle_picture   what the kernel has (at the start, after events, now and then)
+//! set_penalty      a verdict
+//! poll_changes …   a batch; then handle_outcome with what was refused, then the next one
+//! poll_standings, poll_notes     what became of the routes, what a person should know
+//! ```
+
+mod outcome;
+mod picture;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use ipnet::IpNet;
+
+use super::context::Context;
+use super::entry::{Entry, Leg};
+use super::groups::Groups;
+use super::{Change, Foreign, KernelRoute, Mode, Note, Rule, Setup, Way, number, text};
+use crate::engine::Standing;
+use crate::wire::Family;
+
+/// Prefixes whose changes are gathered in one batch: between two batches a fresh verdict is heard.
+const CHUNK: usize = 512;
+/// To whom a change of the batch belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Entry(u32),
+    Stray,
+    Nexthop,
+    Rule,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Common,
+    Add,
+    Delete,
+}
+
+/// What should be in the kernel of one namespace, and what is.
+#[derive(Debug)]
+pub struct Fib {
+    tag: u8,
+    mode: Mode,
+    context: Context,
+    groups: Groups,
+    entries: Vec<Entry>,
+    by_prefix: BTreeMap<(u32, IpNet), u32>,
+    /// Entries by tunnel.
+    over: Vec<Vec<u32>>,
+    rules: Vec<Rule>,
+    known_rules: BTreeSet<Rule>,
+    refused_rules: BTreeSet<Rule>,
+    /// Tunnels that routes lead through and that have no verdict yet.
+    unjudged: usize,
+    /// Routes of ours to where nothing is configured.
+    strays: Vec<KernelRoute>,
+    /// Entries that may need a change.
+    dirty: VecDeque<u32>,
+    queued: Vec<bool>,
+    chunk: Vec<u32>,
+    stage: Stage,
+    batch: Vec<Change>,
+    owners: Vec<Owner>,
+    /// Whether there is a picture to work on.
+    seen: bool,
+    /// The kernel has said something that the picture does not explain.
+    doubt: bool,
+    standings: Vec<(u32, Standing)>,
+    notes: Vec<Note>,
+    /// What was warned of already.
+    warned: BTreeSet<Foreign>,
+    /// Objects and rules that the kernel did not take, as they were told, and why.
+    untaken: BTreeMap<String, String>,
+    fallen_back: bool,
+}
+
+impl Fib {
+    /// Nothing is known of the kernel yet. `tag` is the protocol that all of ours bear.
+    #[must_use]
+    pub fn new(tag: u8, setup: Setup) -> Self {
+        let Setup { mode, backstop, legs, rules, tunnels } = setup;
+        let mut fib = Self {
+            tag,
+            mode,
+            context: Context::new(mode, backstop, tunnels),
+            groups: Groups::default(),
+            entries: Vec::new(),
+            by_prefix: BTreeMap::new(),
+            over: vec![Vec::new(); tunnels],
+            rules,
+            known_rules: BTreeSet::new(),
+            refused_rules: BTreeSet::new(),
+            unjudged: 0,
+            strays: Vec::new(),
+            dirty: VecDeque::new(),
+            queued: Vec::new(),
+            chunk: Vec::new(),
+            stage: Stage::Common,
+            batch: Vec::new(),
+            owners: Vec::new(),
+            seen: false,
+            doubt: false,
+            standings: Vec::new(),
+            notes: Vec::new(),
+            warned: BTreeSet::new(),
+            untaken: BTreeMap::new(),
+            fallen_back: false,
+        };
+        legs.iter().for_each(|leg| fib.insert(leg));
+        fib.queued = vec![false; fib.entries.len()];
+        fib.unjudged = fib.over.iter().filter(|over| !over.is_empty()).count();
+        fib.context.settled = fib.unjudged == 0;
+        if mode == Mode::Nexthop {
+            for entry in &mut fib.entries {
+                entry.group = fib.groups.group(family(&entry.prefix), &entry.legs);
+            }
+        }
+        fib
+    }
+
+    fn insert(&mut self, leg: &super::Leg) {
+        let next = number(self.entries.len());
+        let at = *self.by_prefix.entry((leg.table, leg.prefix)).or_insert(next);
+        if at == next {
+            self.entries.push(Entry::new(leg.table, leg.prefix));
+        }
+        let device = leg.device.as_ref().map(|name| self.context.device(name));
+        self.entries[at as usize].legs.push(Leg::new(leg, device));
+        if let Some(over) = self.over.get_mut(leg.tunnel as usize)
+            && over.last() != Some(&at)
+        {
+            over.push(at);
+        }
+    }
+
+    /// Whether routes to this prefix matter here, whoever made them.
+    #[must_use]
+    pub fn concerns(&self, table: u32, prefix: &IpNet) -> bool {
+        self.by_prefix.contains_key(&(table, *prefix))
+    }
+
+    /// Whether a new picture should be taken soon.
+    #[must_use]
+    pub const fn doubts(&self) -> bool {
+        self.doubt
+    }
+
+    /// Sets what a tunnel's state costs; `None` before its first verdict, and of no effect after it.
+    pub fn set_penalty(&mut self, tunnel: u32, penalty: Option<u32>) {
+        let Some(known) = self.context.penalties.get_mut(tunnel as usize) else { return };
+        if penalty.is_none() || *known == penalty {
+            return;
+        }
+        let before = std::mem::replace(known, penalty);
+        if before.is_none() && !self.over[tunnel as usize].is_empty() {
+            self.unjudged -= 1;
+        }
+        self.groups.touch();
+        if !self.context.settled && self.unjudged == 0 {
+            return self.settle();
+        }
+        if self.context.mode == Mode::Metric || !self.context.settled {
+            let over = std::mem::take(&mut self.over[tunnel as usize]);
+            over.iter().for_each(|&at| self.touch(at));
+            self.over[tunnel as usize] = over;
+        }
+    }
+
+    /// No more verdicts are waited for: what was found and is wanted by nothing may go.
+    pub fn settle(&mut self) {
+        if !std::mem::replace(&mut self.context.settled, true) {
+            self.touch_all();
+        }
+    }
+
+    /// All of ours is to go.
+    pub fn dismantle(&mut self) {
+        self.context.ending = true;
+        self.touch_all();
+    }
+
+    fn touch(&mut self, at: u32) {
+        if !std::mem::replace(&mut self.queued[at as usize], true) {
+            self.dirty.push_back(at);
+        }
+    }
+
+    fn touch_all(&mut self) {
+        self.groups.touch();
+        (0..number(self.entries.len())).for_each(|at| self.touch(at));
+    }
+
+    /// The next changes to be made, all in one go; empty once the kernel has all that it should have.
+    /// [`Self::handle_outcome`] must follow.
+    pub fn poll_changes(&mut self) -> &[Change] {
+        (self.batch, self.owners) = (Vec::new(), Vec::new());
+        while self.seen && self.batch.is_empty() {
+            match self.stage {
+                Stage::Common => self.gather_common(),
+                Stage::Add => self.gather_adds(),
+                Stage::Delete => self.gather_deletes(),
+            }
+            let idle = self.batch.is_empty() && self.stage == Stage::Common && self.dirty.is_empty();
+            if idle && !self.gather_last() {
+                break;
+            }
+        }
+        &self.batch
+    }
+
+    /// Objects and rules, which routes and packets need.
+    fn gather_common(&mut self) {
+        if self.context.mode == Mode::Nexthop {
+            self.groups.adds(&self.context, &mut self.batch);
+            self.owners.resize(self.batch.len(), Owner::Nexthop);
+        }
+        if !self.context.ending {
+            let missing = self.rules.iter().filter(|rule| !self.known_rules.contains(*rule));
+            let missing = missing.filter(|rule| !self.refused_rules.contains(*rule));
+            self.batch.extend(missing.map(|rule| Change::AddRule(rule.clone())));
+            self.owners.resize(self.batch.len(), Owner::Rule);
+        }
+        if self.batch.is_empty() && !self.dirty.is_empty() {
+            self.stage = Stage::Add;
+        }
+    }
+
+    fn gather_adds(&mut self) {
+        let count = self.dirty.len().min(CHUNK);
+        self.chunk = self.dirty.drain(..count).collect();
+        for at in &self.chunk {
+            self.queued[*at as usize] = false;
+            let entry = &self.entries[*at as usize];
+            entry.adds(&entry.wanted(&self.context, &self.groups), &mut self.batch);
+            self.owners.resize(self.batch.len(), Owner::Entry(*at));
+        }
+        self.stage = Stage::Delete;
+    }
+
+    fn gather_deletes(&mut self) {
+        for at in std::mem::take(&mut self.chunk) {
+            let entry = &self.entries[at as usize];
+            let wanted = entry.wanted(&self.context, &self.groups);
+            let again = entry.deletes(&wanted, &self.context, &mut self.batch);
+            self.owners.resize(self.batch.len(), Owner::Entry(at));
+            if again {
+                self.touch(at);
+            }
+            self.tell_standing(at);
+        }
+        self.stage = Stage::Common;
+    }
+
+    /// What only goes when everything else is as it should be. Whether there was any.
+    fn gather_last(&mut self) -> bool {
+        let Context { settled, ending, .. } = self.context;
+        if !settled && !ending {
+            return false;
+        }
+        self.batch.extend(self.strays.iter().cloned().map(Change::DeleteRoute));
+        self.owners.resize(self.batch.len(), Owner::Stray);
+        let wanted = |rule: &&Rule| !ending && self.rules.contains(rule);
+        let surplus = self.known_rules.iter().filter(|rule| !wanted(rule)).cloned();
+        self.batch.extend(surplus.map(Change::DeleteRule));
+        self.owners.resize(self.batch.len(), Owner::Rule);
+        if self.batch.is_empty() {
+            let used: BTreeSet<u32> = self.used_objects();
+            self.groups.deletes(&self.context, |id| used.contains(&id), &mut self.batch);
+            self.owners.resize(self.batch.len(), Owner::Nexthop);
+        }
+        !self.batch.is_empty()
+    }
+
+    fn used_objects(&self) -> BTreeSet<u32> {
+        let of = |(_, way): &(u32, Way)| if let Way::Object(id) = way { Some(*id) } else { None };
+        self.entries.iter().flat_map(|entry| entry.known.iter().filter_map(of)).collect()
+    }
+
+    /// The batch that was gathered last.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        &self.batch
+    }
+
+    fn tell_standing(&mut self, at: u32) {
+        let entry = &self.entries[at as usize];
+        let now = |leg: &Leg| entry.standing(leg, &self.context, &self.groups);
+        let standings: Vec<Standing> = entry.legs.iter().map(now).collect();
+        for (leg, standing) in self.entries[at as usize].legs.iter_mut().zip(standings) {
+            if leg.told != standing {
+                leg.told = standing.clone();
+                self.standings.push((leg.route, standing));
+            }
+        }
+    }
+
+    /// How routes stand whose standing has changed, by their index in the configuration.
+    pub fn poll_standings(&mut self) -> Vec<(u32, Standing)> {
+        std::mem::take(&mut self.standings)
+    }
+
+    /// What a person should know.
+    pub fn poll_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// A change as a person would type it.
+    #[must_use]
+    pub fn text(&self, change: &Change) -> String {
+        text::change(change, self.tag, &self.context)
+    }
+}
+
+const fn family(prefix: &IpNet) -> Family {
+    match prefix {
+        IpNet::V4(_) => Family::V4,
+        IpNet::V6(_) => Family::V6,
+    }
+}

@@ -1,0 +1,86 @@
+//! Taking in what became of the changes.
+
+use super::{Fib, Owner};
+use crate::steer::entry::{EEXIST, is_not_there};
+use crate::steer::{Change, Note, Refusal, number, text};
+
+impl Fib {
+    /// Takes what became of the batch: all was done but for what was refused.
+    pub fn handle_outcome(&mut self, mut refusals: Vec<Refusal>) {
+        refusals.sort_unstable_by_key(|refusal| std::cmp::Reverse(refusal.place));
+        let batch = std::mem::take(&mut self.batch);
+        for (place, (change, owner)) in batch.into_iter().zip(std::mem::take(&mut self.owners)).enumerate() {
+            if refusals.last().is_some_and(|refusal| refusal.place == place)
+                && let Some(refusal) = refusals.pop()
+            {
+                self.refused(owner, change, refusal);
+            } else {
+                self.done(owner, change);
+            }
+        }
+    }
+
+    fn done(&mut self, owner: Owner, change: Change) {
+        if !self.untaken.is_empty() && matches!(owner, Owner::Nexthop | Owner::Rule) {
+            self.untaken.remove(&text::change(&change, self.tag, &self.context));
+        }
+        match owner {
+            Owner::Entry(at) => self.entries[at as usize].done(change),
+            Owner::Stray => self.strays.clear(),
+            Owner::Nexthop => {
+                // Routes over a new group can be made only now.
+                if self.groups.done(&change) {
+                    (0..number(self.entries.len())).for_each(|at| self.touch(at));
+                }
+            }
+            Owner::Rule => match change {
+                Change::AddRule(rule) => drop(self.known_rules.insert(rule)),
+                Change::DeleteRule(rule) => drop(self.known_rules.remove(&rule)),
+                Change::AddRoute(_)
+                | Change::AppendRoute(_)
+                | Change::DeleteRoute(_)
+                | Change::AddNexthop(_)
+                | Change::ReplaceNexthop(_)
+                | Change::DeleteNexthop(_) => {}
+            },
+        }
+    }
+
+    fn refused(&mut self, owner: Owner, change: Change, refusal: Refusal) {
+        // What was to be deleted may be gone, or somebody else's; what was to be added may be in the way of
+        // somebody else's: that can only be seen.
+        self.doubt |= match &change {
+            Change::AddRoute(_) | Change::AddNexthop(_) => refusal.errno == EEXIST,
+            Change::DeleteRoute(_) | Change::DeleteNexthop(_) | Change::DeleteRule(_) => is_not_there(&refusal),
+            Change::AppendRoute(_) | Change::ReplaceNexthop(_) | Change::AddRule(_) => false,
+        };
+        match owner {
+            Owner::Entry(at) => {
+                self.entries[at as usize].refuse(change, refusal);
+                // There may be another way.
+                self.touch(at);
+            }
+            Owner::Stray => self.strays.clear(),
+            Owner::Nexthop => {
+                self.tell_refusal(&change, &refusal);
+                self.groups.refuse(&change, refusal);
+                (0..number(self.entries.len())).for_each(|at| self.touch(at));
+            }
+            Owner::Rule => {
+                self.tell_refusal(&change, &refusal);
+                if let Change::AddRule(rule) | Change::DeleteRule(rule) = change {
+                    self.known_rules.remove(&rule);
+                    self.refused_rules.insert(rule);
+                }
+            }
+        }
+    }
+
+    /// Tells of an object or a rule that the kernel does not take, and not at every picture again.
+    fn tell_refusal(&mut self, change: &Change, refusal: &Refusal) {
+        let what = text::change(change, self.tag, &self.context);
+        if self.untaken.insert(what.clone(), refusal.why.clone()).as_ref() != Some(&refusal.why) {
+            self.notes.push(Note::Warning(format!("the kernel does not take `{what}`: {}", refusal.why)));
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Taking in what the kernel has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Fib, Stage};
+use crate::engine::Standing;
+use crate::engine::penalty::{BASE_MAX, DOWN};
+use crate::steer::entry::Entry;
+use crate::steer::known::{Known, alike, hops_at, leads_alike};
+use crate::steer::{Foreign, Hop, KernelRoute, Mode, Note, Picture, Rule, Way, number, text};
+
+/// What is told in full of many things of a kind.
+const EXAMPLES: usize = 10;
+
+impl Fib {
+    /// The namespace is not there: all that was in it is gone, and that is no drift.
+    pub fn handle_lost(&mut self, why: &str) {
+        self.seen = false;
+        self.doubt = false;
+        (self.stage, self.batch, self.owners) = (Stage::Common, Vec::new(), Vec::new());
+        self.chunk.clear();
+        self.strays.clear();
+        self.known_rules.clear();
+        for entry in &mut self.entries {
+            entry.known.clear();
+            entry.foreign.clear();
+            for leg in &mut entry.legs {
+                let standing = Standing::Waiting(why.to_owned());
+                if leg.told != standing {
+                    leg.told = standing.clone();
+                    self.standings.push((leg.route, standing));
+                }
+            }
+        }
+    }
+
+    /// Takes what the kernel has. What differs from what it should have will be mended; what differs from
+    /// what it had is told as drift.
+    pub fn handle_picture(&mut self, picture: Picture) {
+        let first = !std::mem::replace(&mut self.seen, true);
+        self.doubt = false;
+        (self.stage, self.batch, self.owners) = (Stage::Common, Vec::new(), Vec::new());
+        std::mem::take(&mut self.chunk).into_iter().for_each(|at| self.touch(at));
+        let moved = self.context.see(&picture.links);
+        let mut drift = Drift::default();
+        self.choose_mode(&picture);
+        let links: BTreeMap<u32, bool> = picture.links.iter().map(|link| (link.index, link.up)).collect();
+        let lost = self.see_objects(&picture, first, &links, &mut drift);
+        self.see_rules(picture.rules, first, &mut drift);
+        let before = self.see_routes(picture.routes, picture.foreign);
+        if first {
+            self.entries.iter_mut().for_each(|entry| entry.adopt(&mut self.context));
+        } else {
+            self.compare(&before, &links, &lost, &mut drift);
+        }
+        // Without a difference there is nothing to do, which is nearly always so.
+        for at in 0..number(self.entries.len()) {
+            let entry = &mut self.entries[at as usize];
+            let news = entry.forgive() || entry.known != before[at as usize];
+            if first || moved || news || !self.in_accord(at) {
+                self.touch(at);
+            }
+        }
+        self.warn();
+        if drift.count > 0 {
+            self.notes.push(Note::Drift { count: drift.count, examples: drift.examples });
+        }
+    }
+
+    fn in_accord(&self, at: u32) -> bool {
+        let entry = &self.entries[at as usize];
+        let wanted = entry.wanted(&self.context, &self.groups);
+        let mut changes = Vec::new();
+        entry.adds(&wanted, &mut changes);
+        entry.deletes(&wanted, &self.context, &mut changes);
+        changes.is_empty()
+    }
+
+    fn choose_mode(&mut self, picture: &Picture) {
+        let lacking = self.mode == Mode::Nexthop && picture.nexthops.is_none();
+        self.context.mode = if lacking { Mode::Metric } else { self.mode };
+        if lacking && !std::mem::replace(&mut self.fallen_back, true) {
+            let what =
+                "this kernel has no next-hop objects (Linux has them since 5.3): falling back to mode = \"metric\"";
+            self.notes.push(Note::Warning(what.to_owned()));
+        }
+    }
+
+    /// Takes the objects, and gives those that are gone with their device.
+    fn see_objects(
+        &mut self,
+        picture: &Picture,
+        first: bool,
+        links: &BTreeMap<u32, bool>,
+        drift: &mut Drift,
+    ) -> BTreeSet<u32> {
+        let nexthops = picture.nexthops.as_deref().unwrap_or_default();
+        if self.context.mode == Mode::Nexthop {
+            self.groups.assign(&self.context, nexthops, &picture.taken);
+        }
+        let is_up = |index| links.get(&index).copied().unwrap_or(false);
+        let mut changed = Vec::new();
+        let lost = self.groups.see(nexthops, first, is_up, &mut changed);
+        changed.into_iter().for_each(|what| drift.add(|| what));
+        lost
+    }
+
+    fn see_rules(&mut self, rules: Vec<Rule>, first: bool, drift: &mut Drift) {
+        let now: BTreeSet<Rule> = rules.into_iter().collect();
+        if !first {
+            for rule in self.known_rules.difference(&now) {
+                drift.add(|| format!("rule {} is gone", rule.priority));
+            }
+            for rule in now.difference(&self.known_rules) {
+                drift.add(|| format!("rule {} is new", rule.priority));
+            }
+        }
+        self.known_rules = now;
+        self.refused_rules.clear();
+    }
+
+    /// Takes the routes, and gives back those of before, by entry.
+    fn see_routes(&mut self, routes: Vec<KernelRoute>, foreign: Vec<Foreign>) -> Vec<Known> {
+        let before: Vec<Known> = self.entries.iter_mut().map(|entry| std::mem::take(&mut entry.known)).collect();
+        self.strays.clear();
+        self.entries.iter_mut().for_each(|entry| entry.foreign.clear());
+        for route in routes {
+            match self.by_prefix.get(&(route.table, route.prefix)) {
+                Some(&at) => self.entries[at as usize].known.push((route.metric, route.way)),
+                None => self.strays.push(route),
+            }
+        }
+        for Foreign { table, prefix, metric, protocol } in foreign {
+            if let Some(&at) = self.by_prefix.get(&(table, prefix)) {
+                self.entries[at as usize].foreign.push((metric, protocol));
+            }
+        }
+        self.entries.iter_mut().zip(&before).for_each(|(entry, before)| remember_weights(entry, before));
+        before
+    }
+
+    fn compare(&self, before: &[Known], links: &BTreeMap<u32, bool>, lost: &BTreeSet<u32>, drift: &mut Drift) {
+        for (entry, before) in self.entries.iter().zip(before) {
+            if entry.known == *before {
+                continue;
+            }
+            let lacks = |routes: &[(u32, Way)], (metric, way): &(u32, Way)| {
+                !routes.iter().any(|(of, is)| of == metric && (alike(way, is) || way == is))
+            };
+            let tell = |(metric, way): &(u32, Way), what: &str| {
+                format!("{} {what}", text::brief(&entry.route(*metric, way.clone()), &self.context))
+            };
+            let left = |known: &Known| -> Known {
+                let left = |(metric, way): &(u32, Way)| Some((*metric, left(way, entry.is_v6(), links, lost)?));
+                known.iter().filter_map(left).collect()
+            };
+            let (before, now) = (left(before), left(&entry.known));
+            for route in before.iter().filter(|route| lacks(&now, route)) {
+                drift.add(|| tell(route, "is gone"));
+            }
+            for route in now.iter().filter(|route| lacks(&before, route)) {
+                drift.add(|| tell(route, "is new"));
+            }
+        }
+    }
+
+    /// Tells of routes of others that would carry a prefix's traffic instead of ours.
+    fn warn(&mut self) {
+        let mut outranked = Drift::default();
+        for entry in &self.entries {
+            let Some(base) = entry.legs.iter().map(|leg| leg.priority).min() else { continue };
+            for &(metric, protocol) in entry.foreign.iter().filter(|(metric, _)| *metric < base.saturating_add(DOWN)) {
+                let foreign = Foreign { table: entry.table, prefix: entry.prefix, metric, protocol };
+                if self.warned.insert(foreign) {
+                    let when = if metric < base { "always" } else { "when ours are penalised" };
+                    outranked.add(|| {
+                        let whose = text::protocol(protocol);
+                        format!("{} metric {metric} of protocol {whose} wins {when}", entry.prefix)
+                    });
+                }
+            }
+        }
+        if outranked.count > 0 {
+            let Drift { count, examples } = outranked;
+            let what = format!(
+                "routes of others carry the traffic of {count} prefixes instead of ours: {}{}; remove them, or give them \
+                 a metric above {}",
+                examples.join(", "),
+                if count > examples.len() { ", …" } else { "" },
+                DOWN + BASE_MAX,
+            );
+            self.notes.push(Note::Warning(what));
+        }
+    }
+}
+
+/// The kernel shows no weight of an IPv6 hop that is alone, but keeps it for when there are more.
+fn remember_weights(entry: &mut Entry, before: &Known) {
+    if !entry.is_v6() {
+        return;
+    }
+    for (metric, way) in &mut entry.known {
+        if let Way::Hops(hops) = way
+            && let [hop] = &mut hops[..]
+            && let Some(known) = hops_at(before, *metric).find(|known| leads_alike(known, hop))
+        {
+            hop.weight = known.weight;
+        }
+    }
+}
+
+/// What the kernel lets be of a route when devices go: that is no drift.
+fn left(way: &Way, v6: bool, links: &BTreeMap<u32, bool>, lost: &BTreeSet<u32>) -> Option<Way> {
+    match way {
+        Way::Object(id) if lost.contains(id) => None,
+        // With one device of several that is removed, all of an IPv4 route goes.
+        Way::Hops(hops) if !v6 && hops.iter().any(|hop| hop.device != 0 && !links.contains_key(&hop.device)) => None,
+        Way::Hops(hops) => {
+            let up = |hop: &&Hop| hop.device == 0 || links.get(&hop.device) == Some(&true);
+            let left: Vec<Hop> = hops.iter().filter(up).copied().collect();
+            (!left.is_empty()).then_some(Way::Hops(left))
+        }
+        Way::Object(_) | Way::Unreachable | Way::Other => Some(way.clone()),
+    }
+}
+
+/// Many things of a kind: how many, and the first ones.
+#[derive(Debug, Default)]
+struct Drift {
+    count: usize,
+    examples: Vec<String>,
+}
+
+impl Drift {
+    fn add(&mut self, what: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(what());
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Next-hop objects: one for each neighbour, and a group of them for each set of legs that prefixes have in
+//! common. A verdict changes the groups, however many prefixes lead over them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::context::Context;
+use super::entry::Leg;
+use super::{Change, Hop, Leads, Nexthop, Refusal};
+use crate::wire::Family;
+
+/// Numbers of ours begin here, far from those that other daemons count up from 1.
+const FIRST: u32 = 0x0AD1_0000;
+/// And there are so many.
+const COUNT: u32 = 1 << 24;
+
+/// A neighbour.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Neighbour {
+    family: Family,
+    /// Index into the context's devices.
+    device: u32,
+    via: Option<IpAddr>,
+    onlink: bool,
+}
+
+/// One of a group's ways.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Member {
+    tunnel: u32,
+    priority: u32,
+    weight: u16,
+    neighbour: u32,
+}
+
+/// Which object it is.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Neighbour(usize),
+    Group(usize),
+}
+
+/// A next-hop object of ours.
+#[derive(Debug, Clone)]
+struct Object {
+    id: u32,
+    /// What the kernel has of this number.
+    known: Option<Leads>,
+    /// Why it does not have what it should; until the next picture.
+    refused: Option<Refusal>,
+}
+
+/// All next-hop objects of a namespace.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Groups {
+    neighbours: Vec<(Neighbour, Object)>,
+    groups: Vec<(Vec<Member>, Object)>,
+    by_members: BTreeMap<Vec<Member>, u32>,
+    by_neighbour: BTreeMap<Neighbour, u32>,
+    /// Where an object is found by its number.
+    by_id: BTreeMap<u32, Place>,
+    /// Objects of ours that nothing wants any more.
+    strays: BTreeMap<u32, Leads>,
+    /// Whether objects have their numbers.
+    assigned: bool,
+    dirty: bool,
+}
+
+impl Groups {
+    /// The group that stands for these legs.
+    pub(super) fn group(&mut self, family: Family, legs: &[Leg]) -> u32 {
+        let mut members: Vec<Member> = legs.iter().filter_map(|leg| self.member(family, leg)).collect();
+        members.sort_unstable();
+        if let Some(&at) = self.by_members.get(&members) {
+            return at;
+        }
+        let at = super::number(self.groups.len());
+        self.by_members.insert(members.clone(), at);
+        self.groups.push((members, Object { id: 0, known: None, refused: None }));
+        at
+    }
+
+    /// A leg without a device has no object: the kernel takes none.
+    fn member(&mut self, family: Family, leg: &Leg) -> Option<Member> {
+        let &Leg { tunnel, priority, weight, via, onlink, .. } = leg;
+        let neighbour = Neighbour { family, device: leg.device?, via, onlink };
+        let next = super::number(self.neighbours.len());
+        let at = *self.by_neighbour.entry(neighbour.clone()).or_insert(next);
+        if at == next {
+            self.neighbours.push((neighbour, Object { id: 0, known: None, refused: None }));
+        }
+        Some(Member { tunnel, priority, weight, neighbour: at })
+    }
+
+    /// Gives every object its number: the same at every start, so long as what it stands for stays, so
+    /// that an earlier run's are found again. Numbers that others have are left alone, and so are those of
+    /// ours that the kernel cannot turn into what is wanted.
+    pub(super) fn assign(&mut self, context: &Context, nexthops: &[Nexthop], taken: &[u32]) {
+        let clash = |id: &u32| self.by_id.get(id).is_some_and(|place| self.known(*place).is_none());
+        if self.assigned && !taken.iter().any(clash) {
+            return;
+        }
+        self.assigned = true;
+        let there: BTreeMap<u32, &Leads> = nexthops.iter().map(|nexthop| (nexthop.id, &nexthop.leads)).collect();
+        let mut used: BTreeSet<u32> = taken.iter().copied().collect();
+        let mut free = |what: &str, group: bool| {
+            let unfit = |id: u32| match there.get(&id) {
+                None => false,
+                Some(Leads::Group(_)) => !group,
+                Some(Leads::Hop(..)) => group,
+                Some(Leads::Other) => true,
+            };
+            free(what, |id| !unfit(id) && used.insert(id))
+        };
+        let name = |neighbour: &Neighbour| {
+            let Neighbour { family, device, via, onlink } = neighbour;
+            format!("{family:?} {} {via:?} {onlink}", context.devices[*device as usize].name)
+        };
+        for (neighbour, object) in &mut self.neighbours {
+            object.id = free(&name(neighbour), false);
+        }
+        for (members, object) in &mut self.groups {
+            let of = |Member { priority, weight, neighbour, .. }: &Member| {
+                format!("{priority} {weight} {}", name(&self.neighbours[*neighbour as usize].0))
+            };
+            let mut of: Vec<String> = members.iter().map(of).collect();
+            of.sort_unstable();
+            object.id = free(&format!("group {of:?}"), true);
+        }
+        let neighbours = self.neighbours.iter().enumerate().map(|(at, (_, one))| (one.id, Place::Neighbour(at)));
+        let groups = self.groups.iter().enumerate().map(|(at, (_, one))| (one.id, Place::Group(at)));
+        self.by_id = neighbours.chain(groups).collect();
+    }
+
+    const fn known(&self, place: Place) -> Option<&Leads> {
+        match place {
+            Place::Neighbour(at) => self.neighbours.as_slice()[at].1.known.as_ref(),
+            Place::Group(at) => self.groups.as_slice()[at].1.known.as_ref(),
+        }
+    }
+
+    /// Takes what the kernel has, tells what has changed without us, and gives the objects that are gone
+    /// with their device.
+    pub(super) fn see(
+        &mut self,
+        nexthops: &[Nexthop],
+        first: bool,
+        is_up: impl Fn(u32) -> bool,
+        drift: &mut Vec<String>,
+    ) -> BTreeSet<u32> {
+        let mut there: BTreeMap<u32, Leads> =
+            nexthops.iter().map(|nexthop| (nexthop.id, nexthop.leads.clone())).collect();
+        let mut lost = BTreeSet::new();
+        let objects = self.neighbours.iter_mut().map(|(_, object)| object);
+        for object in objects.chain(self.groups.iter_mut().map(|(_, object)| object)) {
+            let now = there.remove(&object.id);
+            let before = object.known.take().and_then(|known| without(known, &is_up, &lost));
+            if before.is_none() && now.is_none() {
+                lost.insert(object.id);
+            }
+            if !first && now != before {
+                let what = match (&before, &now) {
+                    (_, None) => "is gone",
+                    (None, _) => "is new",
+                    (Some(_), Some(_)) => "is other than it was",
+                };
+                drift.push(format!("next-hop object {} {what}", object.id));
+            }
+            object.known = now;
+            object.refused = None;
+        }
+        if !first {
+            let fresh = there.keys().filter(|id| !self.strays.contains_key(id));
+            drift.extend(fresh.map(|id| format!("next-hop object {id} is new")));
+        }
+        self.strays = there;
+        self.dirty = true;
+        lost
+    }
+
+    /// Something that groups depend on has changed.
+    pub(super) const fn touch(&mut self) {
+        self.dirty = true;
+    }
+
+    /// The number of a group, if the kernel has it.
+    pub(super) fn installed(&self, group: u32) -> Option<u32> {
+        let (_, object) = self.groups.get(group as usize)?;
+        object.known.as_ref().map(|_| object.id)
+    }
+
+    /// Why a leg, or the group that it is part of, is not as it should be.
+    pub(super) fn trouble(&self, group: u32, leg: &Leg, v6: bool) -> Option<String> {
+        let family = if v6 { Family::V6 } else { Family::V4 };
+        let Some(device) = leg.device else { return Some("a next-hop object needs a device".to_owned()) };
+        let neighbour = Neighbour { family, device, via: leg.via, onlink: leg.onlink };
+        let at = self.by_neighbour.get(&neighbour);
+        let neighbour = at.and_then(|&at| self.neighbours[at as usize].1.refused.as_ref());
+        let group = self.groups.get(group as usize).and_then(|(_, object)| object.refused.as_ref());
+        neighbour.or(group).map(|refusal| refusal.why.clone())
+    }
+
+    /// What is missing or other than it should be: neighbours, and when the kernel has answered that, the groups
+    /// of them.
+    pub(super) fn adds(&mut self, context: &Context, changes: &mut Vec<Change>) {
+        if !std::mem::take(&mut self.dirty) || context.ending {
+            return;
+        }
+        for (neighbour, object) in &self.neighbours {
+            if let Some(wanted) = neighbour.leads(context) {
+                object.bring(wanted, changes);
+            }
+        }
+        if !changes.is_empty() {
+            self.dirty = true;
+            return;
+        }
+        let is_ready = |(neighbour, object): &(Neighbour, Object)| {
+            neighbour.leads(context).is_some_and(|wanted| object.known.as_ref() == Some(&wanted))
+        };
+        let ready: Vec<bool> = self.neighbours.iter().map(is_ready).collect();
+        for (members, object) in &self.groups {
+            match self.selected(members, &ready, context, object) {
+                Some(wanted) if !wanted.is_empty() => object.bring(Leads::Group(wanted), changes),
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    /// The members that carry traffic: those of the lowest effective priority among those that could.
+    /// `None` where it stays as it was found, because a verdict is still to come.
+    fn selected(
+        &self,
+        members: &[Member],
+        ready: &[bool],
+        context: &Context,
+        object: &Object,
+    ) -> Option<Vec<(u32, u16)>> {
+        let ready = members.iter().filter(|member| ready[member.neighbour as usize]);
+        let id = |member: &Member| self.neighbours[member.neighbour as usize].1.id;
+        let waits = |member: &Member| context.penalty(member.tunnel).is_none();
+        if let Some(Leads::Group(found)) = &object.known
+            && !context.settled
+            && members.iter().any(waits)
+            && !found.is_empty()
+            && found.iter().all(|(of, _)| ready.clone().any(|member| id(member) == *of))
+        {
+            return None;
+        }
+        let metric = |member: &Member| member.priority.saturating_add(context.cost(member.tunnel));
+        let lowest = ready.clone().map(metric).min();
+        let best = ready.filter(|member| Some(metric(member)) == lowest);
+        let mut best: Vec<_> = best.map(|member| (id(member), member.weight)).collect();
+        // One alone has no share.
+        if let [(_, weight)] = &mut best[..] {
+            *weight = 1;
+        }
+        best.sort_unstable();
+        Some(best)
+    }
+
+    /// Objects that nothing wants and neither a route nor a group of ours leads over: groups, then
+    /// neighbours.
+    pub(super) fn deletes(&self, context: &Context, used: impl Fn(u32) -> bool, changes: &mut Vec<Change>) {
+        let all = context.ending;
+        if !all && !context.settled {
+            return;
+        }
+        let ours = |object: &Object| Some((object.id, object.known.clone().filter(|_| all)?));
+        let neighbours = self.neighbours.iter().filter_map(|(_, object)| ours(object));
+        let objects = neighbours.chain(self.groups.iter().filter_map(|(_, object)| ours(object)));
+        let strays = self.strays.iter().map(|(&id, leads)| (id, leads.clone()));
+        let (groups, others): (Vec<_>, Vec<_>) =
+            objects.chain(strays).partition(|(_, leads)| matches!(leads, Leads::Group(_)));
+        let members = |object: &Object| match &object.known {
+            Some(Leads::Group(members)) => members.iter().map(|&(id, _)| id).collect(),
+            Some(Leads::Hop(..) | Leads::Other) | None => Vec::new(),
+        };
+        let mut members: BTreeSet<u32> = self.groups.iter().flat_map(|(_, object)| members(object)).collect();
+        for (id, leads) in &groups {
+            match leads {
+                Leads::Group(of) if used(*id) => members.extend(of.iter().map(|&(id, _)| id)),
+                Leads::Group(_) | Leads::Hop(..) | Leads::Other => {}
+            }
+        }
+        let gone = groups.iter().chain(&others).map(|&(id, _)| id);
+        changes.extend(gone.filter(|id| all || !used(*id) && !members.contains(id)).map(Change::DeleteNexthop));
+    }
+
+    /// The kernel has done it. Whether the group is new, so that routes can lead over it.
+    pub(super) fn done(&mut self, change: &Change) -> bool {
+        match change {
+            Change::AddNexthop(Nexthop { id, leads }) | Change::ReplaceNexthop(Nexthop { id, leads }) => {
+                let object = self.object(*id);
+                object.is_some_and(|object| object.known.replace(leads.clone()).is_none())
+            }
+            Change::DeleteNexthop(id) => {
+                self.strays.remove(id);
+                if let Some(object) = self.object(*id) {
+                    object.known = None;
+                }
+                false
+            }
+            Change::AddRoute(_)
+            | Change::AppendRoute(_)
+            | Change::DeleteRoute(_)
+            | Change::AddRule(_)
+            | Change::DeleteRule(_) => false,
+        }
+    }
+
+    /// The kernel did not do it.
+    pub(super) fn refuse(&mut self, change: &Change, refusal: Refusal) {
+        match change {
+            Change::AddNexthop(Nexthop { id, .. }) | Change::ReplaceNexthop(Nexthop { id, .. }) => {
+                if let Some(object) = self.object(*id) {
+                    object.refused = Some(refusal);
+                }
+                self.dirty = true;
+            }
+            // It is not tried again before the next picture, which may show it once more.
+            Change::DeleteNexthop(id) => {
+                self.strays.remove(id);
+                if let Some(object) = self.object(*id) {
+                    object.known = None;
+                }
+            }
+            Change::AddRoute(_)
+            | Change::AppendRoute(_)
+            | Change::DeleteRoute(_)
+            | Change::AddRule(_)
+            | Change::DeleteRule(_) => {}
+        }
+    }
+
+    fn object(&mut self, id: u32) -> Option<&mut Object> {
+        Some(match *self.by_id.get(&id)? {
+            Place::Neighbour(at) => &mut self.neighbours[at].1,
+            Place::Group(at) => &mut self.groups[at].1,
+        })
+    }
+}
+
+impl Neighbour {
+    /// The object that stands for it, if its device is there and up.
+    fn leads(&self, context: &Context) -> Option<Leads> {
+        let device = &context.devices[self.device as usize];
+        let hop = Hop { device: device.index, via: self.via, onlink: self.onlink, weight: 1 };
+        (device.index != 0 && device.up).then_some(Leads::Hop(self.family, hop))
+    }
+}
+
+impl Object {
+    /// The change that makes it lead there, if it does not.
+    fn bring(&self, leads: Leads, changes: &mut Vec<Change>) {
+        if self.refused.is_some() || self.known.as_ref() == Some(&leads) {
+            return;
+        }
+        let nexthop = Nexthop { id: self.id, leads };
+        changes.push(match self.known {
+            Some(_) => Change::ReplaceNexthop(nexthop),
+            None => Change::AddNexthop(nexthop),
+        });
+    }
+}
+
+/// What is left of an object when the kernel has taken from it what was lost with a device.
+fn without(leads: Leads, is_up: impl Fn(u32) -> bool, lost: &BTreeSet<u32>) -> Option<Leads> {
+    match leads {
+        Leads::Hop(_, hop) if !is_up(hop.device) => None,
+        Leads::Group(mut members) => {
+            members.retain(|(id, _)| !lost.contains(id));
+            (!members.is_empty()).then_some(Leads::Group(members))
+        }
+        leads => Some(leads),
+    }
+}
+
+/// A number that is free, by what it is for: FNV-1a (RFC 9923), and the next ones where that is taken.
+fn free(what: &str, mut takes: impl FnMut(u32) -> bool) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = what.bytes().fold(0x811C_9DC5, step);
+    let mut id = FIRST + hash % COUNT;
+    while !takes(id) {
+        id = FIRST + (id - FIRST + 1) % COUNT;
+    }
+    id
+}

@@ -1,0 +1,130 @@
+//! Changes as a person would type them.
+
+use std::fmt::Write as _;
+
+use super::context::Context;
+use super::{Change, Hop, KernelRoute, Leads, Nexthop, Rule, Way};
+use crate::wire::Family;
+
+/// The name of a routing protocol (`rtm_protocol`), as iproute2 has it.
+pub(super) fn protocol(number: u8) -> String {
+    let name = match number {
+        1 => "redirect",
+        2 => "kernel",
+        3 => "boot",
+        4 => "static",
+        8 => "gated",
+        9 => "ra",
+        11 => "zebra",
+        12 => "bird",
+        16 => "dhcp",
+        18 => "keepalived",
+        42 => "babel",
+        99 => "openr",
+        186 => "bgp",
+        187 => "isis",
+        188 => "ospf",
+        189 => "rip",
+        192 => "eigrp",
+        _ => return number.to_string(),
+    };
+    name.to_owned()
+}
+
+/// A change as an `ip` command; `tag` is the protocol of ours.
+pub(super) fn change(change: &Change, tag: u8, context: &Context) -> String {
+    match change {
+        Change::AddRoute(route) => format!("ip route add {}", self::route(route, tag, context)),
+        Change::AppendRoute(route) => format!("ip route append {}", self::route(route, tag, context)),
+        Change::DeleteRoute(route) => format!("ip route del {}", self::route(route, tag, context)),
+        Change::AddNexthop(object) => format!("ip nexthop add {}", nexthop(object, tag, context)),
+        Change::ReplaceNexthop(object) => format!("ip nexthop replace {}", nexthop(object, tag, context)),
+        Change::DeleteNexthop(id) => format!("ip nexthop del id {id}"),
+        Change::AddRule(rule) => format!("ip {}", self::rule("add", rule, tag)),
+        Change::DeleteRule(rule) => format!("ip {}", self::rule("del", rule, tag)),
+    }
+}
+
+/// A route without the tag: for a list of what has drifted.
+pub(super) fn brief(route: &KernelRoute, context: &Context) -> String {
+    let KernelRoute { table, prefix, metric, way } = route;
+    let table = if *table == 254 { String::new() } else { format!(" table {table}") };
+    format!("{prefix}{}{table} metric {metric}", self::way(way, context))
+}
+
+fn route(route: &KernelRoute, tag: u8, context: &Context) -> String {
+    let KernelRoute { table, prefix, metric, way } = route;
+    let (kind, way) = match way {
+        Way::Unreachable => ("unreachable ", String::new()),
+        Way::Hops(_) | Way::Object(_) | Way::Other => ("", self::way(way, context)),
+    };
+    format!("{kind}{prefix}{way} table {table} metric {metric} proto {tag}")
+}
+
+fn way(way: &Way, context: &Context) -> String {
+    match way {
+        Way::Hops(hops) => match &hops[..] {
+            [one] => hop(one, context),
+            several => {
+                let each = |one: &Hop| format!(" nexthop{} weight {}", hop(one, context), one.weight);
+                several.iter().map(each).collect()
+            }
+        },
+        Way::Object(id) => format!(" nhid {id}"),
+        Way::Unreachable => " unreachable".to_owned(),
+        Way::Other => String::new(),
+    }
+}
+
+fn hop(hop: &Hop, context: &Context) -> String {
+    let mut text = String::new();
+    if let Some(via) = hop.via {
+        let _ = write!(text, " via {via}");
+    }
+    if hop.device != 0 {
+        let _ = write!(text, " dev {}", context.name(hop.device));
+    }
+    if hop.onlink {
+        text.push_str(" onlink");
+    }
+    text
+}
+
+fn nexthop(Nexthop { id, leads }: &Nexthop, tag: u8, context: &Context) -> String {
+    let leads = match leads {
+        Leads::Hop(family, one) => {
+            let family = if *family == Family::V4 { "" } else { " -6" };
+            format!("{}{family}", hop(one, context))
+        }
+        Leads::Group(members) => {
+            let member = |&(id, weight): &(u32, u16)| format!("{id},{weight}");
+            format!(" group {}", members.iter().map(member).collect::<Vec<_>>().join("/"))
+        }
+        Leads::Other => String::new(),
+    };
+    format!("id {id}{leads} proto {tag}")
+}
+
+fn rule(verb: &str, rule: &Rule, tag: u8) -> String {
+    let &Rule { family, priority, table, source, destination, fwmark, protocol, ports } = rule;
+    let mut text = if family == Family::V6 { String::from("-6 ") } else { String::new() };
+    let _ = write!(text, "rule {verb}");
+    let mut say = |what: String| text.push_str(&what);
+    if let Some(source) = source {
+        say(format!(" from {source}"));
+    }
+    if let Some(destination) = destination {
+        say(format!(" to {destination}"));
+    }
+    if let Some((mark, mask)) = fwmark {
+        say(format!(" fwmark {mark:#x}/{mask:#x}"));
+    }
+    if let Some(protocol) = protocol {
+        say(format!(" ipproto {protocol}"));
+    }
+    if let Some((first, last)) = ports {
+        say(format!(" dport {first}-{last}"));
+    }
+    say(format!(" lookup {table} priority {priority} protocol {tag}"));
+    text
+}

@@ -1,0 +1,11 @@
+//! The planner of the kernel's routes against a model of the kernel: law 6, and what follows from it.
+
+#![expect(clippy::unwrap_used, reason = "a model that cannot go on must fail")]
+
+mod chaos;
+mod kernel;
+mod objects;
+mod rig;
+mod scenes;
+mod v4;
+mod v6;
