@@ -2,8 +2,10 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | [`stage`] | routers, cables, a far end for each of two paths, what `ip` shows |
+//! | [`net`] | namespaces as routers, and `ip` in them |
+//! | [`stage`] | two paths with a far end for each, and the program that steers |
 //! | [`stream`] | a numbered stream: what is lost, and which path each packet takes |
+//! | [`witness`] | that there was a route at each moment |
 //! | [`moves`] | verdicts and drains move the stream |
 //! | [`lives`] | starts, ends, kills, and what a dry run says |
 //! | [`others`] | routes of others |
@@ -11,14 +13,16 @@
 //! | [`ways`] | devices, addresses and carriers that go and come back |
 //! | [`tables`] | rules, tables and namespaces |
 
-pub(crate) mod drift;
-pub(crate) mod lives;
-pub(crate) mod moves;
-pub(crate) mod others;
-pub(crate) mod stage;
-pub(crate) mod stream;
-pub(crate) mod tables;
-pub(crate) mod ways;
+mod drift;
+mod lives;
+mod moves;
+mod net;
+mod others;
+mod stage;
+mod stream;
+mod tables;
+mod ways;
+mod witness;
 
 use crate::{Case, case};
 

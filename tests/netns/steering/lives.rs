@@ -6,8 +6,10 @@ use std::fs::File;
 use nix::sys::signal::Signal;
 
 use super::in_both_modes;
-use super::stage::{PREFIXES, Stage, batch, gateway, route};
+use super::net::batch;
+use super::stage::{PREFIXES, Stage, gateway, route};
 use super::stream::Stream;
+use super::witness::Witness;
 use crate::Case;
 use crate::kit::{eventually, ms};
 use crate::site::Running;
@@ -52,6 +54,9 @@ fn unknown(mode: &str) {
     stage.lose_all(0);
     stage.site.await_state("one", "down");
     let moved = stream.await_path(1);
+    // It may have been degraded before it was down.
+    let is_down = |line: &&String| line.contains("metric 1000100");
+    eventually("the metric of down", || mode == "nexthop" || stage.ours().iter().filter(is_down).count() == 2);
     let found = stage.ours();
     stop(daemon);
     stage.make_patient();
@@ -82,7 +87,7 @@ fn kills(mode: &str) {
     stage.configure(&kernel, &format!("{}{}", stage.usual_routes(), more.collect::<String>()));
     stage.make_patient();
     let mut daemon = stage.healthy();
-    let (wanted, stream) = (stage.ours(), Stream::start(&stage));
+    let (wanted, stream, witness) = (stage.ours(), Stream::start(&stage), Witness::watch(&stage));
     let mut met = 0;
     for kill in 0..KILLS {
         stage.site.say(&[if kill % 2 == 0 { "drain" } else { "undrain" }, "one"]);
@@ -103,6 +108,8 @@ fn kills(mode: &str) {
     println!("{mode}, kills: {report}; {met} met changes that were under way");
     report.assert_whole(None, None);
     assert_eq!(report.duplicated(), 0, "{report}");
+    let seen = witness.assert_never_without_a_route();
+    assert!(mode == "nexthop" || seen > MORE, "{seen} changes seen");
 }
 
 /// Whether a part of the routes of the first path has moved, and another has not.

@@ -2,7 +2,8 @@
 //! are gone.
 
 use super::in_both_modes;
-use super::stage::{PREFIXES, SOON, Stage, batch, gateway, others_in};
+use super::net::{assert_others_unchanged, batch, others_in};
+use super::stage::{PREFIXES, SOON, Stage, gateway};
 use crate::kit::holds_within;
 use crate::{Case, case};
 
@@ -39,7 +40,7 @@ fn conflict(mode: &str) {
         }
     }
     stage.site.await_state("one", "healthy");
-    assert_eq!(others_in(stage.near()), before);
+    assert_others_unchanged(stage.near(), &before, "beside ours");
     in_the_way(&stage, "del");
     for prefix in PREFIXES {
         [0, 1].iter().for_each(|path| stage.await_standing(prefix, *path, "installed", ""));
@@ -62,7 +63,7 @@ fn conflict_later() {
     }
     // It stays where it is: better than nothing when the other's goes.
     assert_eq!(stage.ours().iter().filter(drained).count(), 2, "{:#?}", stage.ours());
-    assert_eq!(others_in(stage.near()), before);
+    assert_others_unchanged(stage.near(), &before, "beside ours");
     in_the_way(&stage, "del");
     for prefix in PREFIXES {
         stage.await_standing(prefix, 0, "installed", "");
@@ -83,7 +84,7 @@ fn winners() {
     let _daemon = stage.healthy();
     stage.await_event("warning", &[four, "metric 20 of protocol bird wins always"]);
     stage.await_event("warning", &[six, "metric 5000 of protocol static wins when ours are penalised"]);
-    assert_eq!(others_in(stage.near()), before);
+    assert_others_unchanged(stage.near(), &before, "beside ours");
 }
 
 /// Routes, rules and objects of other programs, of many kinds and in many places.
@@ -118,7 +119,7 @@ fn whole_life(mode: &str) {
     stage.ip("-6 rule add from 2001:db8:f0::/64 lookup 77 priority 1001");
     let before = others_in(stage.near());
     let daemon = stage.healthy();
-    let unchanged = |when: &str| assert_eq!(others_in(stage.near()), before, "{when}");
+    let unchanged = |when: &str| assert_others_unchanged(stage.near(), &before, when);
     unchanged("at the start");
     assert!(stage.ours().len() >= 6, "{:#?}", stage.ours());
     stage.site.say(&["drain", "one"]);

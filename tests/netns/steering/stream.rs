@@ -15,7 +15,8 @@ use adit::io::netns;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn6, recvmsg, setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
 
-use super::stage::{Stage, ip};
+use super::net::ip;
+use super::stage::Stage;
 use crate::kills::now;
 use crate::kit::{eventually, ms};
 
@@ -247,10 +248,11 @@ impl Receiver {
         let mut room = [IoSliceMut::new(&mut bytes)];
         let message =
             recvmsg::<SockaddrIn6>(self.socket.as_raw_fd(), &mut room, Some(&mut control), MsgFlags::empty()).ok()?;
-        let device = message.cmsgs().unwrap().find_map(|control| {
+        let device = message.cmsgs().ok()?.find_map(|control| {
             if let ControlMessageOwned::Ipv6PacketInfo(info) = control { Some(info.ipi6_ifindex) } else { None }
         });
-        let path = self.devices.iter().position(|of| Some(*of) == device).unwrap();
-        Some((bytes, path))
+        let path = self.devices.iter().position(|of| Some(*of) == device);
+        assert!(path.is_some(), "a packet by device {device:?}");
+        Some((bytes, path?))
     }
 }
