@@ -412,6 +412,20 @@ fn a_socket_that_only_sends_sees_nothing() {
 }
 
 #[test]
+fn what_the_kernel_announces_of_our_own_changes_is_dropped_there() {
+    let ours = 0x8000_1234_u32;
+    // `struct nlmsghdr`: length, kind, flags, sequence number, port.
+    let announced =
+        |port: u32| [&[36, 0, 0, 0, 24, 0, 0, 0][..], &ours.to_ne_bytes(), &port.to_ne_bytes(), &[0; 20]].concat();
+    let program = filter::not_from(ours);
+    assert_eq!(bpf::run(&program, &announced(ours)), 0);
+    for other in [0, 1, ours + 1, ours.swap_bytes()] {
+        assert_eq!(bpf::run(&program, &announced(other)), u32::MAX, "{other:#x}");
+    }
+    assert_eq!(bpf::run(&program, &announced(0)[..15]), 0, "too short to say");
+}
+
+#[test]
 fn programs_are_such_as_the_kernel_loads() {
     for (family, protocol, pass) in [Family::V4, Family::V6].into_iter().flat_map(|family| {
         [Protocol::Gre, Protocol::Icmp]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::associations::Associations;
+use super::gates::{Gate, Gates};
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
 use super::obstacle::Obstacle;
@@ -41,15 +42,17 @@ pub enum Failure {
     Timeout,
     /// The kernel refused to send: traffic could not have left either.
     Refused(&'static str),
+    /// A gate was missing: nor could it then.
+    Missing(Gate),
 }
 
 impl Failure {
     /// In words.
-    #[must_use]
-    pub fn reason(self) -> String {
+    pub(super) fn reason(self, gates: &Gates) -> String {
         match self {
             Self::Timeout => "timeout".to_owned(),
             Self::Refused(error) => format!("not sent: {error}"),
+            Self::Missing(gate) => format!("not sent: {}", gates.why(gate)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What all prefixes of a namespace have in common: verdicts and devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Link, Mode};
 
@@ -31,6 +31,8 @@ pub(super) struct Context {
     /// The devices that routes name.
     pub(super) devices: Vec<Device>,
     names: BTreeMap<String, u32>,
+    /// Indices of all devices that are up.
+    up: BTreeSet<u32>,
 }
 
 impl Context {
@@ -44,6 +46,7 @@ impl Context {
             ending: false,
             devices: Vec::new(),
             names: BTreeMap::new(),
+            up: BTreeSet::new(),
         }
     }
 
@@ -60,6 +63,7 @@ impl Context {
 
     /// Takes the devices as they are now, and says whether one of ours is other than before.
     pub(super) fn see(&mut self, links: &[Link]) -> bool {
+        self.up = links.iter().filter(|link| link.up).map(|link| link.index).collect();
         let mut now = self.devices.clone();
         now.iter_mut().for_each(|device| (device.index, device.up) = (0, false));
         for link in links {
@@ -89,9 +93,9 @@ impl Context {
         self.penalty(tunnel).unwrap_or_else(|| self.found.get(tunnel as usize).copied().unwrap_or(0))
     }
 
-    /// Whether a hop over this device can carry traffic, so far as that is known here.
+    /// Whether a hop over this device can carry traffic, so far as that is known.
     pub(super) fn is_up(&self, index: u32) -> bool {
-        index == 0 || self.devices.iter().any(|device| device.index == index && device.up)
+        index == 0 || self.up.contains(&index)
     }
 
     /// How a device is called, for people.

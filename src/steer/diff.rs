@@ -6,12 +6,12 @@
 
 use super::context::Context;
 use super::entry::{Entry, Leg};
-use super::known::{self, Known, alike, leads_alike};
+use super::known::{self, Known, alike, leads_alike, weigh_alike};
 use super::{Change, Hop, Way};
 
 impl Entry {
     /// What is missing.
-    pub(super) fn adds(&self, wanted: &Known, changes: &mut Vec<Change>) {
+    pub(super) fn adds(&self, wanted: &Known, context: &Context, changes: &mut Vec<Change>) {
         for (metric, way) in wanted {
             if self.known.iter().any(|(of, is)| of == metric && alike(way, is)) {
                 continue;
@@ -26,6 +26,11 @@ impl Entry {
             match way {
                 // A hop of ours would share one route with those of others.
                 _ if taken && self.is_v6() => {}
+                // What it would hide goes first, if that may be.
+                Way::Hops(_)
+                    if self.is_v6()
+                        && known::would_hide(&self.known, *metric)
+                        && self.may_go(wanted, &self.known, context) => {}
                 // One hop more, each by itself. One that is there with another weight is deleted first.
                 Way::Hops(hops) if self.is_v6() => {
                     let there = |hop: &&Hop| known::hops_at(&self.known, *metric).any(|is| leads_alike(hop, is));
@@ -98,7 +103,7 @@ impl Entry {
             if let (Way::Hops(there), true) = (way, self.is_v6()) {
                 let kept = if let Some(Way::Hops(kept)) = kept { &kept[..] } else { &[] };
                 let stays = |hop: &Hop| {
-                    kept.iter().any(|one| leads_alike(one, hop) && (kept.len() == 1 || one.weight == hop.weight))
+                    kept.iter().any(|one| if kept.len() == 1 { leads_alike(one, hop) } else { weigh_alike(one, hop) })
                 };
                 surplus.extend(there.iter().filter(|hop| !stays(hop)).map(|hop| (*metric, Way::Hops(vec![*hop]))));
             } else {

@@ -209,20 +209,33 @@ impl Entry {
         !std::mem::take(&mut self.refused).is_empty() || forgiven
     }
 
-    /// The kernel has done it.
-    pub(super) fn done(&mut self, change: Change) {
+    /// The kernel has done it. Whether it is worth looking what has come of it.
+    pub(super) fn done(&mut self, change: Change) -> bool {
         let v6 = self.is_v6();
         match change {
             Change::AddRoute(KernelRoute { metric, way, .. })
             | Change::AppendRoute(KernelRoute { metric, way, .. }) => {
-                known::add(&mut self.known, v6, metric, way);
+                // What is ours again, can be deleted again.
+                let hops = |way: &Way| if let Way::Hops(hops) = way { hops.clone() } else { Vec::new() };
+                let added = hops(&way);
+                let same = |stuck: &Stuck| {
+                    stuck.way == way
+                        || v6 && hops(&stuck.way).iter().any(|hop| added.iter().any(|one| leads_alike(one, hop)))
+                };
+                self.stuck.retain(|stuck| stuck.metric != metric || !same(stuck));
+                known::add(&mut self.known, v6, metric, way)
             }
-            Change::DeleteRoute(KernelRoute { metric, way, .. }) => known::delete(&mut self.known, v6, metric, &way),
+            Change::DeleteRoute(KernelRoute { metric, way, .. }) => {
+                known::delete(&mut self.known, v6, metric, &way);
+                // If it was gone already, then an object has been hit in its place.
+                let object = |(of, is): &(u32, Way)| *of == metric && matches!(is, Way::Object(_));
+                v6 && matches!(way, Way::Hops(_)) && self.known.iter().any(object)
+            }
             Change::AddNexthop(_)
             | Change::ReplaceNexthop(_)
             | Change::DeleteNexthop(_)
             | Change::AddRule(_)
-            | Change::DeleteRule(_) => {}
+            | Change::DeleteRule(_) => false,
         }
     }
 

@@ -236,7 +236,7 @@ impl Fib {
         for at in &self.chunk {
             self.queued[*at as usize] = false;
             let entry = &self.entries[*at as usize];
-            entry.adds(&entry.wanted(&self.context, &self.groups), &mut self.batch);
+            entry.adds(&entry.wanted(&self.context, &self.groups), &self.context, &mut self.batch);
             self.owners.resize(self.batch.len(), Owner::Entry(*at));
         }
         self.stage = Stage::Delete;

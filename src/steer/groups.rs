@@ -150,7 +150,7 @@ impl Groups {
     ) -> BTreeSet<u32> {
         let mut there: BTreeMap<u32, Leads> =
             nexthops.iter().map(|nexthop| (nexthop.id, nexthop.leads.clone())).collect();
-        let mut lost = BTreeSet::new();
+        let (mut lost, mut strays) = (BTreeSet::new(), BTreeSet::new());
         let objects = self.neighbours.iter_mut().map(|(_, object)| object);
         for object in objects.chain(self.groups.iter_mut().map(|(_, object)| object)) {
             let now = there.remove(&object.id);
@@ -169,8 +169,18 @@ impl Groups {
             object.known = now;
             object.refused = None;
         }
+        // Groups after what they consist of.
+        let of_groups = |leads: &Leads| matches!(leads, Leads::Group(_));
+        let (groups, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.strays).into_iter().partition(|(_, leads)| of_groups(leads));
+        for (id, leads) in others.into_iter().chain(groups) {
+            strays.insert(id);
+            if without(leads, &is_up, &lost).is_none() {
+                lost.insert(id);
+            }
+        }
         if !first {
-            let fresh = there.keys().filter(|id| !self.strays.contains_key(id));
+            let fresh = there.keys().filter(|id| !strays.contains(id));
             drift.extend(fresh.map(|id| format!("next-hop object {id} is new")));
         }
         self.strays = there;

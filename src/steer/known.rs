@@ -9,9 +9,18 @@ use super::{Hop, Way};
 /// Routes of ours by metric, in the kernel's order. IPv6 has all hops of a metric as one.
 pub(super) type Known = Vec<(u32, Way)>;
 
+/// The weight of an IPv6 gateway that is alone: the kernel does not show it, but keeps it for when there are
+/// more.
+pub(super) const UNSEEN: u16 = 0;
+
 /// Whether two hops lead the same way. One that names no device leaves it to the kernel.
 pub(super) fn leads_alike(one: &Hop, other: &Hop) -> bool {
     one.via == other.via && same_device(one, other)
+}
+
+/// Whether two hops lead the same way with the same share.
+pub(super) fn weigh_alike(one: &Hop, other: &Hop) -> bool {
+    leads_alike(one, other) && (one.weight == other.weight || one.weight == UNSEEN || other.weight == UNSEEN)
 }
 
 const fn same_device(one: &Hop, other: &Hop) -> bool {
@@ -25,7 +34,7 @@ pub(super) fn alike(wanted: &Way, known: &Way) -> bool {
             // A hop alone has no weight.
             ([one], [other]) => leads_alike(one, other),
             _ => {
-                let has = |one: &Hop| known.iter().any(|other| leads_alike(one, other) && one.weight == other.weight);
+                let has = |one: &Hop| known.iter().any(|other| weigh_alike(one, other));
                 wanted.len() == known.len() && wanted.iter().all(has)
             }
         },
@@ -41,14 +50,42 @@ pub(super) fn hops_at(known: &Known, metric: u32) -> impl Iterator<Item = &Hop> 
     here.flat_map(|(_, way)| if let Way::Hops(hops) = way { &hops[..] } else { &[] })
 }
 
-/// Adds a route behind those of its metric.
-pub(super) fn add(known: &mut Known, v6: bool, metric: u32, way: Way) {
-    let mut here = known.iter_mut().filter(|(of, _)| v6 && *of == metric);
-    let siblings = here.find_map(|(_, way)| if let Way::Hops(hops) = way { Some(hops) } else { None });
-    match (siblings, way) {
-        (Some(siblings), Way::Hops(hops)) => siblings.extend(hops),
-        (_, way) => known.push((metric, way)),
+/// Adds a route behind those of its metric. Whether the kernel shows something now that it did not before.
+pub(super) fn add(known: &mut Known, v6: bool, metric: u32, mut way: Way) -> bool {
+    if let (Way::Hops(hops), true) = (&mut way, v6) {
+        hops.iter_mut().filter(|hop| hop.via.is_none()).for_each(|hop| hop.weight = 1);
     }
+    let gateway = matches!(&way, Way::Hops(hops) if hops.iter().any(|hop| hop.via.is_some()));
+    let here = || known.iter().enumerate().filter(|(_, (of, _))| v6 && *of == metric);
+    let siblings = here().find(|(_, (_, way))| gateway && has_gateway(way)).or_else(|| here().last());
+    let siblings = siblings.map(|(at, _)| at);
+    match (siblings.map(|at| &mut known[at].1), way) {
+        (Some(Way::Hops(siblings)), Way::Hops(hops)) => {
+            siblings.extend(hops);
+            siblings.iter().any(|hop| hop.weight == UNSEEN)
+        }
+        (_, way) => {
+            known.push((metric, way));
+            false
+        }
+    }
+}
+
+fn has_gateway(way: &Way) -> bool {
+    matches!(way, Way::Hops(hops) if hops.iter().any(|hop| hop.via.is_some()))
+}
+
+/// Whether an IPv6 gateway more would hide something: the kernel tells of all gateways of a metric at the place
+/// of the first, and of nothing that stands before the last.
+pub(super) fn would_hide(known: &Known, metric: u32) -> bool {
+    let here = known.iter().filter(|(of, _)| *of == metric);
+    let mut behind = here.map(|(_, way)| way).skip_while(|way| !has_gateway(way));
+    let first = behind.next();
+    let bare_behind = |way: &Way| match way {
+        Way::Hops(hops) => hops.iter().skip_while(|hop| hop.via.is_none()).any(|hop| hop.via.is_none()),
+        Way::Object(_) | Way::Unreachable | Way::Other => false,
+    };
+    first.is_some_and(bare_behind) || behind.next().is_some()
 }
 
 /// Deletes what the kernel takes if it is asked to delete this.

@@ -1,15 +1,18 @@
 //! The kernel's routes: what must be refused, what must not be hit, what must not be lost.
 
-use adit::steer::{Change, Hop, KernelRoute, Refusal, Rule, Way};
+use std::io::ErrorKind;
+
+use adit::io::{fib, netns};
+use adit::steer::{Change, Hop, KernelRoute, Nexthop, Refusal, Rule, Way};
 use adit::wire::Family;
 use nix::errno::Errno;
 use serde_json::Value;
 
-use crate::fib::{Net, PREFIXES, group, hops, route, single};
+use crate::fib::{Net, PREFIXES, TAG, group, hops, route, single};
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases: [(&str, fn()); 12] = [
+    let cases: [(&str, fn()); 15] = [
         ("a_foreign_route_with_the_same_key_is_a_refusal_and_stays_as_it_is", taken_keys),
         ("what_others_made_is_never_deleted_or_changed", never_anothers),
         ("of_an_ipv6_route_only_the_hops_that_are_named_are_deleted", siblings),
@@ -21,6 +24,9 @@ pub(crate) fn cases() -> Vec<Case> {
         ("a_batch_goes_on_behind_what_was_refused", a_batch_goes_on),
         ("an_object_that_goes_takes_its_routes_along", objects_that_go),
         ("nothing_that_leads_nowhere_is_asked_for", nowhere),
+        ("a_list_that_changes_while_it_is_read_is_read_again", changing_lists),
+        ("an_ipv6_route_is_pictured_once_while_others_come_and_go", pictured_once),
+        ("a_rule_is_pictured_once_while_others_come_and_go", rules_pictured_once),
         ("a_picture_that_was_given_up_does_not_spoil_the_next", given_up),
     ];
     cases.into_iter().map(|(name, run)| case(format!("fib::{name}"), run).with_iproute()).collect()
@@ -64,17 +70,8 @@ fn never_anothers() {
         let ways = [hops([net.via(family, 0, 9, 1)]), hops([net.on(0)]), Way::Unreachable, Way::Other];
         changes.extend(ways.into_iter().map(|way| Change::DeleteRoute(route(prefix, 5, way))));
     }
-    let rule = Rule {
-        family: Family::V4,
-        priority: 50,
-        table: 300,
-        source: Some("10.9.0.0/16".parse().unwrap()),
-        destination: None,
-        fwmark: None,
-        protocol: None,
-        ports: None,
-    };
-    changes.push(Change::DeleteRule(rule));
+    let source = Some("10.9.0.0/16".parse().unwrap());
+    changes.push(Change::DeleteRule(Rule { table: 300, source, ..rule(50) }));
     changes.push(Change::AddNexthop(single(5, Family::V4, net.via(Family::V4, 1, 9, 1))));
     changes.push(Change::ReplaceNexthop(single(5, Family::V4, net.via(Family::V4, 1, 9, 1))));
     changes.push(Change::ReplaceNexthop(group(6, &[(5, 7)])));
@@ -138,7 +135,7 @@ fn unreachable_beside_hops() {
         net.make(&[Change::AddRoute(hop.clone()), Change::AppendRoute(unreachable.clone())]);
         assert_eq!(net.picture().routes, [hop.clone(), unreachable.clone()]);
         net.make(&[Change::DeleteRoute(unreachable)]);
-        assert_eq!(net.picture().routes, [hop.clone()]);
+        assert_eq!(net.picture().routes, std::slice::from_ref(&hop));
         net.make(&[Change::DeleteRoute(hop)]);
     }
 }
@@ -222,10 +219,119 @@ fn nowhere() {
         Change::AddRoute(route(v4, 10, Way::Other)),
         Change::AddRoute(route(v4, 11, hops([net.on(0)]))),
         Change::AppendRoute(route(v6, 10, Way::Other)),
+        Change::AddRoute(route(v6, 10, hops(vec![net.via(Family::V6, 0, 9, 1); 4_000]))),
+        Change::AddNexthop(group(1, &[(2, 1); 10_000])),
     ]);
-    assert_eq!(refused(&refusals), [(0, Errno::EINVAL), (2, Errno::EINVAL)]);
+    assert_eq!(refused(&refusals), [0, 2, 3, 4].map(|place| (place, Errno::EINVAL)));
     assert_eq!(net.shown_to(v4).len(), 1);
     assert_eq!(net.shown_to(v6), Vec::<Value>::new());
+}
+
+/// The kernel says so when a list of objects or devices has changed since its first part.
+fn changing_lists() {
+    let mut net = Net::new();
+    let object = |id| single(id, Family::V6, net.on(0));
+    let objects: Vec<Nexthop> = (1_000..3_000).map(object).collect();
+    let another = object(1);
+    net.make(&objects.iter().cloned().map(Change::AddNexthop).collect::<Vec<_>>());
+    let mut writer = netns::within(Some(&net.namespace), || fib::open(TAG, 1 << 20)).unwrap().writer;
+    // Before so many parts of the picture, an object comes or goes; then there is peace.
+    for times in [1, 6, 13, usize::MAX] {
+        let mut parts = 0;
+        let found = net.reader.picture(
+            |_, _| true,
+            || {
+                parts += 1;
+                if parts <= times {
+                    let change =
+                        if parts % 2 == 1 { Change::AddNexthop(another.clone()) } else { Change::DeleteNexthop(1) };
+                    assert_eq!(writer.carry_out(&[change]).unwrap(), []);
+                }
+                true
+            },
+        );
+        if let Ok(picture) = found {
+            let found = picture.unwrap().nexthops.unwrap();
+            assert!(times < usize::MAX, "a list that changed in between was taken for whole");
+            assert!(found.ends_with(&objects), "{} of 2 000, after {times} changes", found.len());
+        } else {
+            assert_eq!((times, found.unwrap_err().kind()), (usize::MAX, ErrorKind::ResourceBusy));
+        }
+        let _ = writer.carry_out(&[Change::DeleteNexthop(1)]);
+    }
+}
+
+/// The kernel goes on in its list of IPv6 routes by counting: it shows some twice if others come before them
+/// meanwhile, and passes some over if others go.
+fn pictured_once() {
+    let mut net = Net::new();
+    let way = hops([net.on(0)]);
+    let some = |under: &str, count: u32| -> Vec<KernelRoute> {
+        (0..count).map(|number| route(&format!("2001:db8:{under}::{number:x}/128"), 10, way.clone())).collect()
+    };
+    let (stable, passing) = (some("7", 20_000), some("6", 500));
+    net.make(&stable.iter().cloned().map(Change::AddRoute).collect::<Vec<_>>());
+    let mut somebody = netns::within(Some(&net.namespace), || fib::open(TAG + 1, 1 << 20)).unwrap().writer;
+    let mut there = false;
+    for times in [10, 31, 60, 90, 121] {
+        let mut parts = 0;
+        let found = net.reader.picture(
+            |_, _| false,
+            || {
+                parts += 1;
+                if parts <= times {
+                    there = !there;
+                    let change = if there { Change::AddRoute } else { Change::DeleteRoute };
+                    assert_eq!(
+                        somebody.carry_out(&passing.iter().cloned().map(change).collect::<Vec<_>>()).unwrap(),
+                        []
+                    );
+                }
+                true
+            },
+        );
+        let found = found.unwrap().unwrap().routes;
+        assert!(found == stable, "{} instead of 20 000, {times}", found.len());
+    }
+}
+
+/// The same holds of rules, but there are never that many.
+fn rules_pictured_once() {
+    let mut net = Net::new();
+    let rules: Vec<Rule> = (1_000..3_000).map(rule).collect();
+    net.make(&rules.iter().cloned().map(Change::AddRule).collect::<Vec<_>>());
+    let mut somebody = netns::within(Some(&net.namespace), || fib::open(TAG + 1, 1 << 20)).unwrap().writer;
+    let mut there = false;
+    for times in [4, 7, 10, 13] {
+        let mut parts = 0;
+        let found = net.reader.picture(
+            |_, _| false,
+            || {
+                parts += 1;
+                if parts <= times {
+                    there = !there;
+                    let change = if there { Change::AddRule } else { Change::DeleteRule };
+                    assert_eq!(somebody.carry_out(&(1..100).map(rule).map(change).collect::<Vec<_>>()).unwrap(), []);
+                }
+                true
+            },
+        );
+        let found = found.unwrap().unwrap().rules;
+        assert!(found == rules, "{} instead of 2 000, {times}", found.len());
+    }
+}
+
+fn rule(priority: u32) -> Rule {
+    Rule {
+        family: Family::V4,
+        priority,
+        table: 100,
+        source: None,
+        destination: None,
+        fwmark: None,
+        protocol: None,
+        ports: None,
+    }
 }
 
 fn given_up() {

@@ -5,11 +5,13 @@ use std::future::poll_fn;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use adit::io::fib::{Heard, Listener, Monitor, News};
+use adit::io::fib::{Heard, Listener, Monitor, News, notify_routes, set_notify_routes};
 use adit::io::netns;
 use adit::steer::{Change, Way};
 use adit::wire::Family;
 use ipnet::IpNet;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use tokio::runtime::Runtime;
 
 use crate::fib::{Net, group, hops, route, single};
@@ -18,11 +20,13 @@ use crate::kit::{PATIENCE, eventually, ms};
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases: [(&str, fn()); 4] = [
+    let cases: [(&str, fn()); 6] = [
         ("what_others_change_is_heard_by_name", others),
         ("what_we_change_ourselves_is_not_heard_however_much_it_is", ourselves),
         ("more_than_there_is_room_for_is_heard_as_such", overrun),
         ("who_listens_is_woken_and_sleeps_again", woken),
+        ("the_kernel_can_be_told_not_to_announce_each_route_over_an_object", quiet_routes),
+        ("where_that_cannot_be_told_the_remedy_is_named", remedy),
     ];
     cases.into_iter().map(|(name, run)| case(format!("hearing::{name}"), run).with_iproute()).collect()
 }
@@ -62,7 +66,7 @@ impl Listening {
     }
 
     /// Whether there are news within a time.
-    fn woken(&mut self, limit: std::time::Duration) -> bool {
+    fn woken(&self, limit: std::time::Duration) -> bool {
         let ready = poll_fn(|context| self.monitor.poll_ready(context));
         self.runtime.block_on(async { tokio::time::timeout(limit, ready).await }).is_ok()
     }
@@ -183,4 +187,51 @@ fn woken() {
     assert!(listening.woken(PATIENCE));
     assert!(matches!(listening.heard(), Heard::Changed(_)));
     assert!(!listening.woken(ms(200)), "all has been heard");
+}
+
+fn quiet_routes() {
+    let mut listening = Listening::new(1 << 20);
+    let net = &mut listening.net;
+    let over: Vec<_> = many(50, &Way::Object(3)).into_iter().map(Change::AddRoute).collect();
+    net.make(&[
+        Change::AddNexthop(single(1, Family::V4, net.via(Family::V4, 0, 9, 1))),
+        Change::AddNexthop(single(2, Family::V4, net.via(Family::V4, 1, 9, 1))),
+        Change::AddNexthop(group(3, &[(1, 1)])),
+    ]);
+    net.make(&over);
+    let told = |listening: &mut Listening, member: u32| {
+        listening.net.ip(&format!("nexthop replace id 3 group {member} proto 212"));
+        listening.routes_heard()
+    };
+    assert!(told(&mut listening, 2).iter().any(|news| matches!(news, News::Route { .. })));
+    let set = |listening: &Listening, on| {
+        netns::within(Some(&listening.net.namespace), || {
+            set_notify_routes(on)?;
+            notify_routes()
+        })
+    };
+    assert!(!set(&listening, false).unwrap());
+    assert_eq!(told(&mut listening, 1), BTreeSet::from([News::Nexthop(3)]));
+    assert!(set(&listening, true).unwrap());
+    assert!(told(&mut listening, 2).iter().any(|news| matches!(news, News::Route { .. })));
+}
+
+fn remedy() {
+    let net = Net::new();
+    let refused = netns::within(Some(&net.namespace), || {
+        // As systemd does it for ProtectKernelTunables=yes, for this thread only.
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
+        let locked = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RELATIME;
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+        mount(Some("/proc/sys"), "/proc/sys", None::<&str>, bind, None::<&str>)?;
+        let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | locked;
+        mount(None::<&str>, "/proc/sys", None::<&str>, read_only, None::<&str>)?;
+        assert!(notify_routes()?, "looking is still allowed");
+        Ok(set_notify_routes(false).unwrap_err())
+    })
+    .unwrap();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let said = refused.to_string();
+    assert!(said.contains("\"net.ipv4.nexthop_compat_mode = 0\" into /etc/sysctl.d/adit.conf"), "{said}");
 }

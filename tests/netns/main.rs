@@ -20,6 +20,7 @@
 //! | [`fib`] | the kernel's routes, objects and rules: changed by us and seen by `ip`, and the other way round |
 //! | [`fib_edges`] | what must be refused, what must not be hit, what must not be lost |
 //! | [`hearing`] | what others change there is heard, and what we change is not |
+//! | [`spaces`] | the built program where namespaces and devices are missing, come and go |
 //! | [`steering`] | the built program steers the kernel's routes: forwarded traffic, others, drift, devices |
 //! | [`crash`] | kill after kill while it sends ESP |
 //!
@@ -51,12 +52,14 @@ mod paths;
 mod sealed;
 mod silent;
 mod site;
+mod spaces;
 mod steering;
 mod styles;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 /// Trials at once, unless told otherwise: they mostly wait.
@@ -150,11 +153,16 @@ struct World {
 }
 
 impl World {
-    /// Leaves the machine's own network for a namespace; to be called while there is one thread.
+    /// Leaves the machine's own network, and its mounts, for namespaces; to be called while there is one thread.
     fn enter(listing: bool) -> Self {
         let was_root = nix::unistd::geteuid().is_root();
         let unshared = unshare(CloneFlags::CLONE_NEWNET).map_err(std::io::Error::from);
         let entered = unshared.or_else(|_| adit::io::netns::become_root_of_new_user_namespace());
+        // What is mounted from now on is nobody else's business, and ends with the last trial.
+        let entered = entered.and_then(|()| {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            Ok(mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?)
+        });
         Self {
             namespaces: entered.map_err(|error| format!("cannot make a network namespace: {error}")),
             nft: by_hand::nft_works(),
@@ -201,6 +209,7 @@ fn main() -> ExitCode {
         fib::cases(),
         fib_edges::cases(),
         hearing::cases(),
+        spaces::cases(),
         crash::cases(),
         steering::cases(),
     ];

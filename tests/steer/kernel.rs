@@ -71,6 +71,8 @@ pub(crate) struct Kernel {
     pub(crate) unreachable: BTreeSet<IpAddr>,
     /// There is no memory for more.
     pub(crate) full: bool,
+    /// It had once what it does not tell of.
+    pub(crate) hid: bool,
     last_index: u32,
 }
 
@@ -208,7 +210,11 @@ impl Kernel {
         let rows = self.tables.entry((route.table, route.prefix)).or_default();
         match route.prefix {
             IpNet::V4(_) => v4::add(rows, row, exclusive),
-            IpNet::V6(_) => v6::add(rows, row, exclusive),
+            IpNet::V6(_) => {
+                v6::add(rows, row, exclusive)?;
+                self.hid |= v6::hides(rows);
+                Ok(())
+            }
         }
     }
 

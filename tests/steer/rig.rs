@@ -17,6 +17,7 @@ pub(crate) type Shape = BTreeMap<u32, BTreeSet<(u32, String, u16)>>;
 pub(crate) struct Rig {
     pub(crate) kernel: Kernel,
     pub(crate) setup: Setup,
+    prefixes: BTreeSet<(u32, IpNet)>,
     pub(crate) fib: Fib,
     pub(crate) penalties: Vec<Option<u32>>,
     pub(crate) standings: BTreeMap<u32, Standing>,
@@ -27,6 +28,8 @@ pub(crate) struct Rig {
     pub(crate) refused: Vec<(Change, i32)>,
     /// Something has happened in the kernel that no picture has shown yet.
     pub(crate) stale: bool,
+    /// Somebody else has laid hands on what is ours.
+    pub(crate) outside: bool,
     ending: bool,
     /// The process is killed after so many changes.
     pub(crate) life: Option<usize>,
@@ -39,6 +42,7 @@ impl Rig {
             kernel,
             fib: Fib::new(TAG, setup.clone()),
             penalties: vec![None; setup.tunnels],
+            prefixes: setup.legs.iter().map(|leg| (leg.table, leg.prefix)).collect(),
             setup,
             standings: BTreeMap::new(),
             drift: Vec::new(),
@@ -46,6 +50,7 @@ impl Rig {
             changes: Vec::new(),
             refused: Vec::new(),
             stale: false,
+            outside: false,
             ending: false,
             life: None,
         };
@@ -60,9 +65,12 @@ impl Rig {
 
     pub(crate) fn look(&mut self) {
         let picture = self.kernel.picture(TAG, |table, prefix| self.fib.concerns(table, prefix));
+        let told = self.drift.len();
         self.fib.handle_picture(picture);
-        self.stale = false;
         self.hear();
+        let ours = !std::mem::take(&mut self.outside) && !self.kernel.hid;
+        assert!(!ours || self.drift.len() == told, "what we did ourselves is told as drift: {:?}", self.drift.last());
+        self.stale = false;
     }
 
     fn hear(&mut self) {
@@ -98,6 +106,8 @@ impl Rig {
     pub(crate) fn step(&mut self) -> bool {
         let batch = self.fib.poll_changes().to_vec();
         assert_eq!(batch, self.fib.changes());
+        // A deletion of what is gone already may hit something else.
+        self.outside |= self.stale && !batch.is_empty();
         let foreign = self.kernel.part(TAG, false);
         let mut refusals = Vec::new();
         for (place, change) in batch.iter().enumerate() {
@@ -148,10 +158,12 @@ impl Rig {
     }
 
     /// Configured prefixes that have a route now; all of them, or this one.
-    fn carried(&self, of: Option<(u32, IpNet)>) -> BTreeSet<(u32, IpNet)> {
-        let prefixes = self.setup.legs.iter().map(|leg| (leg.table, leg.prefix));
-        let prefixes = prefixes.filter(|prefix| of.is_none_or(|of| of == *prefix));
-        prefixes.filter(|&(table, prefix)| self.kernel.carries(TAG, table, prefix)).collect()
+    fn carried(&self, of: Option<(u32, IpNet)>) -> Vec<(u32, IpNet)> {
+        let carries = |&(table, prefix): &(u32, IpNet)| self.kernel.carries(TAG, table, prefix);
+        match of {
+            Some(of) => self.prefixes.get(&of).copied().into_iter().filter(carries).collect(),
+            None => self.prefixes.iter().copied().filter(carries).collect(),
+        }
     }
 
     /// Batches until there is nothing to do, and looks where that is asked for. How many changes there were.
@@ -184,15 +196,16 @@ impl Rig {
 
     pub(crate) fn assert_as_wanted(&self) {
         let objects = self.setup.mode == Mode::Nexthop && !self.kernel.lacks_objects;
-        let prefixes: BTreeSet<_> = self.setup.legs.iter().map(|leg| (leg.table, leg.prefix)).collect();
-        for &(table, prefix) in &prefixes {
+        let mut legs: BTreeMap<(u32, IpNet), Vec<&Leg>> = BTreeMap::new();
+        self.setup.legs.iter().for_each(|leg| legs.entry((leg.table, leg.prefix)).or_default().push(leg));
+        for (&(table, prefix), legs) in &legs {
             let rows = self.kernel.tables.get(&(table, prefix));
-            assert_eq!(self.has(table, prefix), self.should_have(table, prefix, objects), "{prefix}: {rows:#?}");
+            assert_eq!(self.has(table, prefix), self.should_have(prefix, legs, objects), "{prefix}: {rows:#?}");
             let backstop = rows.into_iter().flatten().any(|row| row.protocol == TAG && row.goes == Goes::Unreachable);
             assert_eq!(backstop, self.setup.backstop, "{prefix}");
         }
         for (&(table, prefix), rows) in &self.kernel.tables {
-            let stray = !prefixes.contains(&(table, prefix)) && rows.iter().any(|row| row.protocol == TAG);
+            let stray = !legs.contains_key(&(table, prefix)) && rows.iter().any(|row| row.protocol == TAG);
             assert!(!stray, "{prefix} in table {table} is not wanted any more");
         }
         let rules = self.kernel.rules.iter().filter(|(owner, _)| *owner == TAG).map(|(_, rule)| rule);
@@ -234,10 +247,9 @@ impl Rig {
     }
 
     /// What is configured and judged, worked out anew.
-    pub(crate) fn should_have(&self, table: u32, prefix: IpNet, objects: bool) -> Shape {
-        let legs: Vec<&Leg> = self.setup.legs.iter().filter(|leg| (leg.table, leg.prefix) == (table, prefix)).collect();
+    fn should_have(&self, prefix: IpNet, legs: &[&Leg], objects: bool) -> Shape {
         let mut hops: BTreeMap<u32, Vec<Hop>> = BTreeMap::new();
-        for leg in &legs {
+        for leg in legs {
             let metric = leg.priority + self.penalties[leg.tunnel as usize].unwrap_or(0);
             hops.entry(metric).or_default().extend(self.hop(leg).filter(|_| leg.device.is_some() || !objects));
         }
@@ -264,6 +276,15 @@ impl Rig {
             there.extend(hops);
         }
         shapes.into_iter().map(|(metric, hops)| (metric, shape(&hops))).collect()
+    }
+
+    /// Where a packet goes: the hops of the route that the kernel asks first.
+    pub(crate) fn first(&self, table: u32, prefix: IpNet) -> BTreeSet<(u32, String, u16)> {
+        match &self.kernel.tables[&(table, prefix)][0].goes {
+            Goes::Hops(hops) => shape(&hops.iter().map(|next| next.hop).collect::<Vec<_>>()),
+            Goes::Object(id) => shape(&self.members(*id)),
+            Goes::Unreachable | Goes::Blackhole => BTreeSet::new(),
+        }
     }
 
     fn members(&self, id: u32) -> Vec<Hop> {

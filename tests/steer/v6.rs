@@ -133,3 +133,9 @@ pub(crate) fn told(rows: &Rows) -> Vec<(u8, u32, Way)> {
     }
     told
 }
+
+/// Whether something stands between siblings.
+pub(crate) fn hides(rows: &Rows) -> bool {
+    let told = told(rows).into_iter().map(|(_, _, way)| if let Way::Hops(hops) = way { hops.len() } else { 1 });
+    told.sum::<usize>() < rows.len()
+}

@@ -14,7 +14,7 @@ use rtnetlink::packet_route::{AddressFamily, IpProtocol};
 use super::decode::{RTM_DELROUTE, RTM_DELRULE, RTM_NEWROUTE, RTM_NEWRULE};
 use super::nexthop::{self, RTM_DELNEXTHOP, RTM_NEWNEXTHOP};
 use crate::io::netlink::push;
-use crate::steer::{Change, Hop, KernelRoute, Rule, Way};
+use crate::steer::{Change, Hop, KernelRoute, Leads, Nexthop, Rule, Way};
 use crate::wire::Family;
 
 /// Never `NLM_F_REPLACE` for a route: it takes over whatever has the same table, prefix and metric,
@@ -27,22 +27,30 @@ const REPLACE: u16 = NLM_F_REQUEST | NLM_F_REPLACE;
 /// An answer is wanted whether the change was made or not; without this flag, only if not.
 pub(super) const ANSWER: u16 = NLM_F_ACK;
 
+const NOWHERE: &str = "nothing of ours leads there";
+
 /// The loopback device: it has this index in every namespace (`LOOPBACK_IFINDEX` of the kernel).
 const LOOPBACK: u32 = 1;
 
-/// Puts a change behind what is in the buffer already, and says whether it is one that can be asked for.
-pub(super) fn change(tag: u8, change: &Change, sequence: u32, to: &mut Vec<u8>) -> bool {
+/// Ways in one message at most: what holds them has a length of 16 bits, and each takes 28 bytes or less.
+const MOST: usize = 2_048;
+
+/// Puts a change behind what is in the buffer already, or says why it cannot be asked for.
+pub(super) fn change(tag: u8, change: &Change, sequence: u32, to: &mut Vec<u8>) -> Result<(), &'static str> {
+    if ways(change) > MOST {
+        return Err("more ways than one message has room for");
+    }
     match change {
         Change::AddRoute(route) | Change::AppendRoute(route) => {
             if route.way == Way::Other {
-                return false;
+                return Err(NOWHERE);
             }
             let flags = if matches!(change, Change::AddRoute(_)) { ADD } else { APPEND };
             push(to, RTM_NEWROUTE, flags, sequence, &added(tag, route));
         }
         Change::DeleteRoute(route) => push(to, RTM_DELROUTE, NLM_F_REQUEST, sequence, &deleted(tag, route)),
         Change::AddNexthop(nexthop) | Change::ReplaceNexthop(nexthop) => {
-            let Some(message) = nexthop::Message::of(tag, nexthop) else { return false };
+            let message = nexthop::Message::of(tag, nexthop).ok_or(NOWHERE)?;
             let flags = if matches!(change, Change::AddNexthop(_)) { ADD } else { REPLACE };
             push(to, RTM_NEWNEXTHOP, flags, sequence, &message);
         }
@@ -52,7 +60,26 @@ pub(super) fn change(tag: u8, change: &Change, sequence: u32, to: &mut Vec<u8>) 
         Change::AddRule(rule) => push(to, RTM_NEWRULE, ADD, sequence, &selecting(tag, rule)),
         Change::DeleteRule(rule) => push(to, RTM_DELRULE, NLM_F_REQUEST, sequence, &selecting(tag, rule)),
     }
-    true
+    Ok(())
+}
+
+/// How many ways a change names.
+fn ways(change: &Change) -> usize {
+    match change {
+        Change::AddRoute(KernelRoute { way: Way::Hops(hops), .. })
+        | Change::AppendRoute(KernelRoute { way: Way::Hops(hops), .. })
+        | Change::DeleteRoute(KernelRoute { way: Way::Hops(hops), .. }) => hops.len(),
+        Change::AddNexthop(Nexthop { leads: Leads::Group(members), .. })
+        | Change::ReplaceNexthop(Nexthop { leads: Leads::Group(members), .. }) => members.len(),
+        Change::AddRoute(_)
+        | Change::AppendRoute(_)
+        | Change::DeleteRoute(_)
+        | Change::AddNexthop(_)
+        | Change::ReplaceNexthop(_)
+        | Change::DeleteNexthop(_)
+        | Change::AddRule(_)
+        | Change::DeleteRule(_) => 1,
+    }
 }
 
 /// A route that is to be.

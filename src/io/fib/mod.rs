@@ -3,13 +3,15 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | [`write`] | [`Writer`]: changes, many in one send, each answered |
-//! | [`encode`] | a change as a message |
-//! | [`read`] | [`Reader`]: the picture of now |
-//! | [`decode`] | a message as a route, an object, a rule, a device |
-//! | [`listen`] | [`Monitor`]: that others have changed something |
-//! | [`nexthop`] | the layout of next-hop messages, which the library lacks |
-//! | [`sysctl`] | whether the kernel announces each route over an object that changes |
+//! | `write` | [`Writer`]: changes, many in one send, each answered |
+//! | `encode` | a change as a message |
+//! | `read` | [`Reader`]: the picture of now |
+//! | `routes` | what a list of routes has for us |
+//! | `witness` | whether others change what is just being read |
+//! | `decode` | a message as a route, an object, a rule, a device |
+//! | `listen` | [`Monitor`]: that others have changed something |
+//! | `nexthop` | the layout of next-hop messages, which the library lacks |
+//! | `sysctl` | whether the kernel announces each route over an object that changes |
 //!
 //! Values come in and go out; what is to be done about them is decided in [`crate::steer`].
 //!
@@ -25,7 +27,11 @@ mod encode;
 mod listen;
 mod nexthop;
 mod read;
+#[cfg(test)]
+mod recorded;
+mod routes;
 mod sysctl;
+mod witness;
 mod write;
 
 pub use listen::{Heard, Listener, Monitor, News};

@@ -6,19 +6,23 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 use rtnetlink::packet_core::{Emitable, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
-use rtnetlink::packet_route::route::RouteMessage;
+use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol};
 use rtnetlink::packet_route::rule::RuleMessage;
 use rtnetlink::sys::Socket;
 
-use super::decode::{self, Head, RTM_GETLINK, RTM_GETROUTE, RTM_GETRULE, RTM_NEWLINK, RTM_NEWROUTE, RTM_NEWRULE};
+use super::decode::{self, RTM_GETLINK, RTM_GETROUTE, RTM_GETRULE, RTM_NEWLINK, RTM_NEWROUTE, RTM_NEWRULE};
 use super::nexthop::{self, RTM_GETNEXTHOP, RTM_NEWNEXTHOP};
+use super::routes::Routes;
+use super::witness::Witness;
 use super::{DATAGRAM, encode, socket};
 use crate::io::netlink::{Message, Outcome, invalid, messages, push, receive};
-use crate::steer::{Foreign, KernelRoute, Nexthop, Picture, Way};
+use crate::steer::{Nexthop, Picture, Rule};
 use crate::wire::Family;
 
-/// How often a list is begun anew because something has changed meanwhile.
+/// How often a list is begun because something has changed meanwhile.
 const TRIES: usize = 10;
+/// The same, where an answer can be had even if that goes on.
+const FEW_TRIES: usize = 4;
 
 /// Looks at what one network namespace has.
 #[derive(Debug)]
@@ -27,6 +31,7 @@ pub struct Reader {
     tag: u8,
     sequence: u32,
     datagram: Vec<u8>,
+    witness: Witness,
 }
 
 /// Why there is no picture.
@@ -47,27 +52,32 @@ impl Reader {
         let (socket, _) = socket()?;
         // Without it the list of routes has what was found for single destinations, too; that is passed over.
         let _ = socket.set_netlink_get_strict_chk(true);
-        Ok(Self { socket, tag, sequence: 0, datagram: vec![0; DATAGRAM] })
+        Ok(Self { socket, tag, sequence: 0, datagram: vec![0; DATAGRAM], witness: Witness::open()? })
     }
 
     /// All there is now. `concerns` says of which tables and destinations the routes of others matter.
     /// `go_on` is asked every 32 KiB or so, about 300 routes; when it says no, the picture is given up and
     /// there is `None`. (The next one then begins with reading the rest of this one.)
     ///
-    /// Each of its lists is of one moment, but of another moment than the next.
+    /// It is not of one moment. But a list that others change while it is read is read again, as the kernel
+    /// may show parts of it twice or not at all. If that goes on, what bears our tag in any of a few lists is
+    /// taken to be there; those changes are then heard of by [`Monitor`](super::Monitor).
     ///
     /// Routes and rules of ours that are for some packets only by something that we never ask for (type of
     /// service, source of a route, input device of a rule) are left out: nothing here could delete them.
     ///
     /// # Errors
-    /// `ResourceBusy` if the kernel's lists change again and again while they are read. Anything else is
+    /// `ResourceBusy` if devices or objects change again and again while they are read. Anything else is
     /// the system's own.
     pub fn picture(
         &mut self,
         concerns: impl Fn(u32, &IpNet) -> bool,
         mut go_on: impl FnMut() -> bool,
     ) -> io::Result<Option<Picture>> {
-        match self.look(&concerns, &mut go_on) {
+        self.witness.begin()?;
+        let looked = self.look(&concerns, &mut go_on);
+        self.witness.end()?;
+        match looked {
             Ok(picture) => Ok(Some(picture)),
             Err(Halt::Unwanted) => Ok(None),
             Err(Halt::Failed(error)) => Err(error),
@@ -87,20 +97,80 @@ impl Reader {
         let (nexthops, taken) = self.nexthops(go_on)?;
         let mut picture = Picture { links, nexthops, taken, ..Picture::default() };
         for family in [Family::V4, Family::V6] {
-            let rules = self.list(go_on, RTM_GETRULE, &rules(family), |found: &mut Vec<_>, message| {
-                let rule = (message.kind == RTM_NEWRULE).then(|| decode::rule(tag, message.payload)).flatten();
-                found.extend(rule.filter(|rule| rule.family == family));
-            });
-            picture.rules.append(&mut or_none(rules)?);
-            let found = self.list(go_on, RTM_GETROUTE, &routes(family), |found: &mut Routes, message| {
-                if message.kind == RTM_NEWROUTE {
-                    found.take(tag, family, message.payload, concerns);
-                }
-            })?;
+            self.witness.quiet();
+            let rules = self.rules(go_on, family)?;
+            picture.rules.extend(self.steadied(rules, |reader| reader.rules(go_on, family))?);
+            self.witness.quiet();
+            let mut found = self.routes(go_on, family, RouteProtocol::Unspec, concerns)?;
+            // The kernel keeps its place in IPv4 routes by their destination, but elsewhere by counting.
+            if family == Family::V6 {
+                let again = |reader: &mut Self| Ok(reader.routes(go_on, family, tag.into(), concerns)?.ours);
+                found.ours = self.steadied(found.ours, again)?;
+                found = found.once();
+            }
             picture.routes.extend(found.ours);
             picture.foreign.extend(found.foreign);
         }
+        picture.rules.sort_unstable();
+        picture.rules.dedup();
         Ok(picture)
+    }
+
+    fn rules(&mut self, go_on: &mut dyn FnMut() -> bool, family: Family) -> Result<Vec<Rule>, Halt> {
+        let tag = self.tag;
+        let mut question = RuleMessage::default();
+        question.header.family = encode::family(family);
+        let found = self.answered(go_on, RTM_GETRULE, &question, |found: &mut Vec<_>, message| {
+            let rule = (message.kind == RTM_NEWRULE).then(|| decode::rule(tag, message.payload)).flatten();
+            found.extend(rule.filter(|rule| rule.family == family));
+        });
+        match found {
+            // A kernel without a family, or without policy rules for it, has none.
+            Err(Halt::Failed(error)) if is(&error, &[Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP]) => Ok(Vec::new()),
+            found => found.map(|(found, _)| found),
+        }
+    }
+
+    /// Routes of a family; those of one protocol only, if the kernel can choose.
+    fn routes(
+        &mut self,
+        go_on: &mut dyn FnMut() -> bool,
+        family: Family,
+        protocol: RouteProtocol,
+        concerns: &dyn Fn(u32, &IpNet) -> bool,
+    ) -> Result<Routes, Halt> {
+        let tag = self.tag;
+        let mut question = RouteMessage::default();
+        question.header.address_family = encode::family(family);
+        question.header.protocol = protocol;
+        let found = self.answered(go_on, RTM_GETROUTE, &question, |found: &mut Routes, message| {
+            if message.kind == RTM_NEWROUTE {
+                found.take(tag, family, message.payload, concerns);
+            }
+        });
+        found.map(|(found, _)| found)
+    }
+
+    /// A list, and if there were changes meanwhile, the same again, until there are none. Or else all that
+    /// were in any of a few.
+    fn steadied<T>(
+        &mut self,
+        mut found: Vec<T>,
+        mut again: impl FnMut(&mut Self) -> Result<Vec<T>, Halt>,
+    ) -> Result<Vec<T>, Halt> {
+        let mut quiet = self.witness.quiet();
+        for _ in 1..FEW_TRIES {
+            if quiet {
+                break;
+            }
+            let mut more = again(self)?;
+            quiet = self.witness.quiet();
+            if !quiet {
+                more.append(&mut found);
+            }
+            found = more;
+        }
+        Ok(found)
     }
 
     fn nexthops(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<(Option<Vec<Nexthop>>, Vec<u32>), Halt> {
@@ -122,7 +192,7 @@ impl Reader {
         }
     }
 
-    /// One list, of one moment.
+    /// One list, of one moment: for lists of which the kernel says if they are not.
     fn list<T: Default>(
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
@@ -131,14 +201,26 @@ impl Reader {
         mut take: impl FnMut(&mut T, &Message<'_>),
     ) -> Result<T, Halt> {
         for _ in 0..TRIES {
-            self.ask(kind, question)?;
-            let mut found = T::default();
-            if self.answer(go_on, |message| take(&mut found, message))? {
+            if let (found, true) = self.answered(go_on, kind, question, &mut take)? {
                 return Ok(found);
             }
         }
         let error = io::Error::new(io::ErrorKind::ResourceBusy, "the kernel's lists change while they are read");
         Err(Halt::Failed(error))
+    }
+
+    /// The answer to one question, and whether the kernel has not said that it is of several moments.
+    fn answered<T: Default>(
+        &mut self,
+        go_on: &mut dyn FnMut() -> bool,
+        kind: u16,
+        question: &impl Emitable,
+        mut take: impl FnMut(&mut T, &Message<'_>),
+    ) -> Result<(T, bool), Halt> {
+        self.ask(kind, question)?;
+        let mut found = T::default();
+        let steady = self.answer(go_on, |message| take(&mut found, message))?;
+        Ok((found, steady))
     }
 
     fn ask(&mut self, kind: u16, question: &impl Emitable) -> io::Result<()> {
@@ -148,7 +230,7 @@ impl Reader {
         self.socket.send(&bytes, 0).map(drop)
     }
 
-    /// Reads a list to its end, and says whether it is of one moment.
+    /// Reads a list to its end, and says whether it is of one moment, as far as the kernel tells.
     fn answer(&mut self, go_on: &mut dyn FnMut() -> bool, mut take: impl FnMut(&Message<'_>)) -> Result<bool, Halt> {
         let mut consistent = true;
         loop {
@@ -184,67 +266,10 @@ impl Reader {
     }
 }
 
-/// What a list of routes has for us.
-#[derive(Debug, Default)]
-struct Routes {
-    ours: Vec<KernelRoute>,
-    foreign: Vec<Foreign>,
-}
-
-impl Routes {
-    fn take(&mut self, tag: u8, family: Family, payload: &[u8], concerns: &dyn Fn(u32, &IpNet) -> bool) {
-        // A kernel without IPv6 gives the routes of all other families instead.
-        let Some(head) = Head::read(payload).filter(|head| head.is_route() && head.family == family) else { return };
-        if head.protocol != tag {
-            self.foreign.extend(concerns(head.table, &head.prefix).then(|| head.foreign()));
-        } else if !head.choosy {
-            self.add(head.route());
-        }
-    }
-
-    /// IPv6 has each hop as a route of its own, and shows those together only that it takes for one route.
-    fn add(&mut self, mut route: KernelRoute) {
-        let last = self.ours.last_mut().filter(|last| is_v6(last) && same_key(last, &route));
-        if let (Some(Way::Hops(hops)), Way::Hops(more)) = (last.map(|last| &mut last.way), &mut route.way) {
-            hops.append(more);
-        } else {
-            self.ours.push(route);
-        }
-    }
-}
-
-const fn is_v6(route: &KernelRoute) -> bool {
-    matches!(route.prefix, IpNet::V6(_))
-}
-
-fn same_key(one: &KernelRoute, other: &KernelRoute) -> bool {
-    (one.table, one.prefix, one.metric) == (other.table, other.prefix, other.metric)
-}
-
 fn links() -> LinkMessage {
     let mut message = LinkMessage::default();
     message.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
     message
-}
-
-fn rules(family: Family) -> RuleMessage {
-    let mut message = RuleMessage::default();
-    message.header.family = encode::family(family);
-    message
-}
-
-fn routes(family: Family) -> RouteMessage {
-    let mut message = RouteMessage::default();
-    message.header.address_family = encode::family(family);
-    message
-}
-
-/// A kernel without a family, or without policy rules for it, has none.
-fn or_none<T: Default>(found: Result<T, Halt>) -> Result<T, Halt> {
-    match found {
-        Err(Halt::Failed(error)) if is(&error, &[Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP]) => Ok(T::default()),
-        found => found,
-    }
 }
 
 fn is(error: &io::Error, numbers: &[Errno]) -> bool {

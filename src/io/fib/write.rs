@@ -55,6 +55,8 @@ impl Writer {
     /// - A metric of 0 matches any.
     /// - Of IPv4 routes with the same table, prefix and metric, the first is taken whose hops are those
     ///   that are named, or the beginning of them.
+    /// - Of IPv6 routes with the same table, prefix and metric, one over a next-hop object that comes first is
+    ///   taken even if hops are named.
     /// - Of rules with the same priority, table and tag, the first is taken that has all selectors that
     ///   are named, even if it has more.
     ///
@@ -98,11 +100,10 @@ impl Writer {
             let (begin, sequence) = (self.packed.len(), first.wrapping_add(as_sequence(place)));
             if let Some(why) = self.not_ours(change)? {
                 refusals.push(Refusal { place, errno: Errno::ESRCH as i32, why });
-            } else if encode::change(self.tag, change, sequence, &mut self.packed) {
-                (last, last_begin, count) = (Some(sequence), begin, count + 1);
+            } else if let Err(why) = encode::change(self.tag, change, sequence, &mut self.packed) {
+                refusals.push(Refusal { place, errno: Errno::EINVAL as i32, why: why.to_owned() });
             } else {
-                let why = "nothing of ours leads there".to_owned();
-                refusals.push(Refusal { place, errno: Errno::EINVAL as i32, why });
+                (last, last_begin, count) = (Some(sequence), begin, count + 1);
             }
             place += 1;
         }
@@ -179,4 +180,17 @@ fn take<'a>(socket: &Socket, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
 #[expect(clippy::cast_possible_truncation, reason = "they go round")]
 const fn as_sequence(place: usize) -> u32 {
     place as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_for_want_of_a_capability_names_it() {
+        let refused = |errno: Errno| refusal(3, Outcome { errno: errno as i32, words: errno.desc().to_owned() });
+        assert_eq!(refused(Errno::EPERM).why, "this needs CAP_NET_ADMIN (Operation not permitted)");
+        assert_eq!(refused(Errno::EACCES).why, "Permission denied");
+        assert_eq!((refused(Errno::EPERM).place, refused(Errno::EPERM).errno), (3, 1));
+    }
 }

@@ -25,7 +25,7 @@ impl Fib {
             self.untaken.remove(&text::change(&change, self.tag, &self.context));
         }
         match owner {
-            Owner::Entry(at) => self.entries[at as usize].done(change),
+            Owner::Entry(at) => self.doubt |= self.entries[at as usize].done(change),
             Owner::Stray => self.strays.clear(),
             Owner::Nexthop => {
                 // Routes over a new group can be made only now.

@@ -6,7 +6,7 @@ use super::{Fib, Stage};
 use crate::engine::Standing;
 use crate::engine::penalty::{BASE_MAX, DOWN};
 use crate::steer::entry::Entry;
-use crate::steer::known::{Known, alike, hops_at, leads_alike};
+use crate::steer::known::{Known, UNSEEN, alike, hops_at, leads_alike};
 use crate::steer::{Foreign, Hop, KernelRoute, Mode, Note, Picture, Rule, Way, number, text};
 
 /// What is told in full of many things of a kind.
@@ -75,7 +75,7 @@ impl Fib {
         let entry = &self.entries[at as usize];
         let wanted = entry.wanted(&self.context, &self.groups);
         let mut changes = Vec::new();
-        entry.adds(&wanted, &mut changes);
+        entry.adds(&wanted, &self.context, &mut changes);
         entry.deletes(&wanted, &self.context, &mut changes);
         changes.is_empty()
     }
@@ -155,13 +155,15 @@ impl Fib {
             };
             let left = |known: &Known| -> Known {
                 let left = |(metric, way): &(u32, Way)| Some((*metric, left(way, entry.is_v6(), links, lost)?));
-                known.iter().filter_map(left).collect()
+                joined(known.iter().filter_map(left), entry.is_v6())
             };
             let (before, now) = (left(before), left(&entry.known));
-            for route in before.iter().filter(|route| lacks(&now, route)) {
+            // Where the kernel has put a gateway without a device, only this picture says.
+            let unseen = |metric: &u32| before.iter().any(|(of, way)| of == metric && is_unseen(way));
+            for route in before.iter().filter(|route| lacks(&now, route) && !unseen(&route.0)) {
                 drift.add(|| tell(route, "is gone"));
             }
-            for route in now.iter().filter(|route| lacks(&before, route)) {
+            for route in now.iter().filter(|route| lacks(&before, route) && !unseen(&route.0)) {
                 drift.add(|| tell(route, "is new"));
             }
         }
@@ -197,19 +199,44 @@ impl Fib {
     }
 }
 
-/// The kernel shows no weight of an IPv6 hop that is alone, but keeps it for when there are more.
+/// Of an IPv6 gateway that is alone, the weight is what we gave it, if we did.
 fn remember_weights(entry: &mut Entry, before: &Known) {
     if !entry.is_v6() {
         return;
     }
     for (metric, way) in &mut entry.known {
-        if let Way::Hops(hops) = way
-            && let [hop] = &mut hops[..]
-            && let Some(known) = hops_at(before, *metric).find(|known| leads_alike(known, hop))
-        {
-            hop.weight = known.weight;
+        let Way::Hops(hops) = way else { continue };
+        let mut gateways = hops.iter_mut().filter(|hop| hop.via.is_some());
+        if let (Some(alone), None) = (gateways.next(), gateways.next()) {
+            let known = hops_at(before, *metric).find(|known| leads_alike(known, alone));
+            alone.weight = known.map_or(UNSEEN, |known| known.weight);
         }
     }
+}
+
+/// With all IPv6 hops of a metric in one, whatever stands between them.
+fn joined(routes: impl Iterator<Item = (u32, Way)>, v6: bool) -> Known {
+    routes.fold(Vec::new(), |mut joined, (metric, way)| {
+        let hops = |(of, is): &mut (u32, Way)| match is {
+            Way::Hops(hops) if v6 && *of == metric => Some(std::mem::take(hops)),
+            Way::Hops(_) | Way::Object(_) | Way::Unreachable | Way::Other => None,
+        };
+        match way {
+            Way::Hops(more) => {
+                let mut all = joined.iter_mut().find_map(hops).unwrap_or_default();
+                joined.retain(|(_, way)| !matches!(way, Way::Hops(hops) if hops.is_empty()));
+                all.extend(more);
+                joined.push((metric, Way::Hops(all)));
+            }
+            way => joined.push((metric, way)),
+        }
+        joined
+    })
+}
+
+/// Whether no picture has shown yet which device a hop leads to.
+fn is_unseen(way: &Way) -> bool {
+    matches!(way, Way::Hops(hops) if hops.iter().any(|hop| hop.device == 0))
 }
 
 /// What the kernel lets be of a route when devices go: that is no drift.
