@@ -21,6 +21,8 @@
 //! | [`fib`] | the kernel's routes, objects and rules: changed by us and seen by `ip`, and the other way round |
 //! | [`fib_edges`] | what must be refused, what must not be hit, what must not be lost |
 //! | [`hearing`] | what others change there is heard, and what we change is not |
+//! | [`spaces`] | the built program where namespaces and devices are missing, come and go |
+//! | [`steering`] | the built program steers the kernel's routes: forwarded traffic, others, drift, devices |
 //! | [`crash`] | kill after kill while it sends ESP |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
@@ -52,6 +54,7 @@ mod sealed;
 mod silent;
 mod site;
 mod spaces;
+mod steering;
 mod styles;
 
 use std::process::ExitCode;
@@ -81,6 +84,9 @@ enum Needs {
     Iproute,
     /// Tun devices, and the program ip to make them.
     Tun,
+    /// The programs ip and nft, a kernel with next-hop objects, and settings of a namespace that can be
+    /// written: to make routers.
+    Routers,
     /// A second user: user namespaces as an ordinary user makes them have one only.
     TwoUsers,
 }
@@ -104,6 +110,10 @@ impl Case {
 
     fn with_tun(self) -> Self {
         Self { needs: Needs::Tun, ..self }
+    }
+
+    fn with_routers(self) -> Self {
+        Self { needs: Needs::Routers, ..self }
     }
 
     fn with_two_users(self) -> Self {
@@ -174,6 +184,7 @@ impl World {
             Needs::Xfrm => self.xfrm.clone().err(),
             Needs::Iproute => self.iproute.clone().err(),
             Needs::Tun => self.tun.clone().err(),
+            Needs::Routers => [&self.nft, &self.iproute].into_iter().find_map(|works| works.clone().err()),
             Needs::TwoUsers => (!self.two_users).then(|| "needs a second user: run as root".to_owned()),
         })
     }
@@ -201,6 +212,7 @@ fn main() -> ExitCode {
         fib_edges::cases(),
         hearing::cases(),
         crash::cases(),
+        steering::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();
     libtest_mimic::run(&args, trials).exit_code()
