@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::in_both_modes;
@@ -100,7 +101,7 @@ fn drifts(stage: &Stage, command: &str, words: &str, wanted: &[String]) -> Durat
 fn overrun() {
     let stage = Stage::new("mode = \"metric\"\nreceive_buffer = 4096\n");
     stage.make_patient();
-    let _daemon = stage.healthy();
+    let daemon = stage.healthy();
     let wanted = stage.ours();
     let flood = |verb: &str| -> String {
         let route =
@@ -109,10 +110,13 @@ fn overrun() {
         let drift = "route del 10.20.0.0/16 metric 100\nroute add 10.20.0.0/16 via 10.1.0.2 metric 9 proto 212\n";
         half.chain([drift.to_owned()]).chain(rest).collect()
     };
-    for verb in ["add", "del"] {
-        batch(stage.near(), &flood(verb));
-        stage.await_ours(&wanted, verb);
-    }
+    // While it sleeps nothing is read: what it is told of the drift is surely lost among the rest.
+    daemon.send(Signal::SIGSTOP);
+    batch(stage.near(), &flood("add"));
+    daemon.send(Signal::SIGCONT);
+    stage.await_ours(&wanted, "a flood while asleep");
+    batch(stage.near(), &flood("del"));
+    stage.await_ours(&wanted, "a flood while awake");
     stage.await_event("local_fault", &["kernel-overrun"]);
     stage.await_event("kernel_drift", &["metric 100 is gone"]);
     stage.await_all_installed();
