@@ -4,43 +4,57 @@
 //!              ┌──────────────────────── Daemon::run ────────────────────────┐
 //!  time ──────▶│ handle_wakeup, drain ▸ handle_datagram …, handle_timeout     │
 //!  raw sockets▶│ poll_transmit … ▸ one batch out ▸ handle_unsent              │
+//!  kernel ────▶│ namespaces and devices come and go, associations             │
 //!  questions ─▶│ a closure from the local socket, run between two wake-ups    │
 //!              │ new events ▸ log, recording, followers                       │
 //!              └──────────────────────── sleep until next_wakeup ────────────┘
 //! ```
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | [`plan`] | from a configuration to what must be open |
+//! | `space` | what must be open in one namespace, and opening it |
+//! | `spaces`, `outlet` | what is open, on the side of the loop |
+//! | `kernel`, `keeper`, `kept` | a thread beside it: the kernel's associations; namespaces and devices that come and go |
+//! | [`mod@records`] | the pairs that ESP tunnels start with |
+//! | [`steer`] | whoever keeps the kernel's routes |
+//! | `tell` | events on their way out |
 
+mod keeper;
+mod kept;
 mod kernel;
 mod outlet;
 pub mod plan;
 pub mod records;
+mod space;
+mod spaces;
 pub mod steer;
 mod tell;
 
 use std::fs::{File, OpenOptions};
-use std::future::poll_fn;
 use std::io::{self, BufWriter};
 use std::net::IpAddr;
-use std::task::Poll;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::esp::Reserve;
 use crate::engine::ledger::{Kind, Lost, NotReserved};
 use crate::engine::numbers::Numbers;
-use crate::engine::{Egress, Engine, Material, Namespace, Pair, Setup, Transmit, Unsent, WallTime};
+use crate::engine::{Engine, Material, Need, Pair, Setup, Transmit, WallTime};
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Report};
 use crate::io::local::{self, Bound, Handle, Question};
-use crate::io::raw::{Drained, Inbox, Opened, Receiver};
+use crate::io::raw::{Drained, Inbox};
 use crate::wire::esp::IvSeed;
 use crate::wire::payload::{Key, Secret};
-use kernel::News;
-use outlet::Outlet;
-use plan::{Plan, Sockets};
+use keeper::Keeper;
+use kernel::{Line, News};
+use outlet::Refusal;
+use plan::Plan;
 use records::Records;
+use spaces::Spaces;
 use steer::Steersman;
 
 /// Bytes of probes that are gathered before they are sent: some 200 of the usual size.
@@ -62,10 +76,11 @@ pub struct Daemon {
     clerk: Option<Clerk>,
     /// What the kernel does beside us.
     kernel: Option<UnboundedReceiver<News>>,
+    /// The first of it, heard while asleep.
+    heard: Option<News>,
+    spaces: Spaces,
     /// Whoever keeps the kernel's routes.
     steersman: Option<Steersman>,
-    receivers: Vec<(Namespace, Receiver)>,
-    outlets: Vec<Outlet>,
     inbox: Inbox,
     buffer: Box<[u8]>,
     outgoing: Vec<(Transmit, usize)>,
@@ -76,13 +91,16 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Opens everything that the plan asks for. Must be called within a runtime.
+    /// Opens everything that the plan asks for. Must be called within a runtime. A namespace or a device
+    /// that is missing is no error: it is told of, and waited for.
     ///
     /// # Errors
     /// What could not be opened, and why; [`io::ErrorKind::PermissionDenied`] for want of a
     /// capability, [`io::ErrorKind::AddrInUse`] if another daemon has the socket.
     pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
-        let Sockets { receivers: opened, outlets, watches, inspected } = plan.open()?;
+        let wanted = plan.spaces();
+        let mut spaces = Spaces::new(&wanted);
+        let (keeper, found) = Keeper::start(wanted)?;
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         let record = plan.record.take().map(|path| {
             let file = OpenOptions::new().create(true).append(true).open(&path);
@@ -91,12 +109,13 @@ impl Daemon {
         let record = record.transpose()?.map(BufWriter::new);
         let clock = Clock::start();
         let Records { clerk, starts } = records(&plan, clock.wall())?;
-        let kernel = kernel::watch(watches, inspected)?;
+        let kernel = kernel::watch(keeper)?.map(|Line { news, wishes }| {
+            spaces.ask(wishes);
+            news
+        });
         let steers = plan.steering.as_ref().is_some_and(|steering| !steering.dry_run);
         let steersman = plan.steering.take().map(Steersman::start).transpose()?;
         let now = clock.now();
-        let register = |(namespace, opened): (Namespace, Opened)| Ok((namespace, opened.register(now)?));
-        let receivers = opened.into_iter().map(register).collect::<io::Result<_>>()?;
         let setup = Setup {
             tunnels: plan.tunnels,
             routes: plan.routes,
@@ -113,10 +132,10 @@ impl Daemon {
             engine: Engine::new(now, clock.wall(), setup),
             clerk,
             kernel,
+            heard: None,
             steersman,
             clock,
-            receivers,
-            outlets,
+            spaces,
             inbox: Inbox::default(),
             buffer: vec![0; OUTGOING + LONGEST].into_boxed_slice(),
             outgoing: Vec::new(),
@@ -125,7 +144,7 @@ impl Daemon {
             record,
             told: 0,
         };
-        daemon.note_interfaces();
+        found.into_iter().try_for_each(|news| daemon.learn(news))?;
         daemon.hear_of_kernel();
         Ok((daemon, Handle::new(ask, heard).recording(recorder), bound))
     }
@@ -142,9 +161,9 @@ impl Daemon {
                 () = &mut stop => break,
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
-                Some(news) = news(&mut self.kernel) => self.learn(news),
+                news = news(&mut self.kernel) => self.heard = Some(news),
                 news = kept(&mut self.steersman) => self.hear_of_routes(news),
-                () = readable(&self.receivers) => {}
+                () = self.spaces.readable() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -181,15 +200,19 @@ impl Daemon {
             self.engine.handle_suspend(now, slept);
         }
         self.engine.handle_timeout(now);
+        // After all that has arrived by now has been taken: sockets may be closed here.
+        self.hear_of_kernel();
         self.steer();
         self.listen();
         self.transmit();
+        // That a probe could not leave is a sample, too: the next turn may be long in coming.
+        self.steer();
         self.reserve();
         self.tell();
     }
 
     fn receive(&mut self) {
-        for (namespace, receiver) in &mut self.receivers {
+        for (namespace, receiver) in &mut self.spaces.receivers {
             let drained = receiver.drain(&self.clock, *namespace, &mut self.inbox);
             let (now, ear) = (self.clock.now(), receiver.ear(*namespace));
             match drained {
@@ -207,29 +230,27 @@ impl Daemon {
         });
     }
 
-    /// Tells the engine by which devices answers must come.
-    fn note_interfaces(&mut self) {
-        let interface = |(egress, outlet): (Egress, &Outlet)| Some((egress, outlet.interface()?));
-        let interfaces = (0..).zip(&self.outlets).filter_map(interface).collect();
-        self.engine.handle_interfaces(&interfaces);
-    }
-
     /// Takes what is known of the kernel before anything is sent.
     fn hear_of_kernel(&mut self) {
-        while let Some(news) = self.kernel.as_mut().and_then(|kernel| kernel.try_recv().ok()) {
-            self.learn(news);
+        let next = |daemon: &mut Self| daemon.heard.take().or_else(|| daemon.kernel.as_mut()?.try_recv().ok());
+        while let Some(news) = next(self) {
+            // What could not be used has been told, and is tried again.
+            let _ = self.learn(news);
         }
+        self.spaces.note_interfaces(&mut self.engine);
     }
 
-    fn learn(&mut self, news: News) {
-        let now = self.clock.now();
+    fn learn(&mut self, news: News) -> io::Result<()> {
+        let (now, spaces, engine) = (self.clock.now(), &mut self.spaces, &mut self.engine);
         match news {
-            News::Associations(namespace, Ok(known)) => {
-                self.engine.handle_kernel_associations(now, namespace, known);
-            }
-            News::Associations(_, Err(why)) => self.engine.handle_unseen(now, &why),
-            News::Withheld(tunnel, why) => self.engine.handle_withheld(now, tunnel, why),
+            News::There(namespace, sockets) => spaces.add(engine, now, namespace, sockets)?,
+            News::Missing(namespace, why) => spaces.remove(engine, now, namespace, &why),
+            News::Way(egress, way) => spaces.lead(engine, now, egress, way),
+            News::Associations(namespace, Ok(known)) => engine.handle_kernel_associations(now, namespace, known),
+            News::Associations(_, Err(why)) => engine.handle_unseen(now, &why),
+            News::Withheld(tunnel, why) => engine.handle_withheld(now, tunnel, why),
         }
+        Ok(())
     }
 
     /// Passes on what tunnels cost; the kernel's routes follow.
@@ -285,7 +306,7 @@ impl Daemon {
     /// Has the kernel pass the ESP packets that are ours, where that has changed.
     fn listen(&mut self) {
         let Some(inlets) = self.engine.poll_inlets() else { return };
-        for (namespace, receiver) in &self.receivers {
+        for (namespace, receiver) in &self.spaces.receivers {
             let ear = receiver.ear(*namespace);
             if !ear.protocol.is_esp() {
                 continue;
@@ -318,8 +339,8 @@ impl Daemon {
     }
 
     fn flush(&mut self) {
-        let mut changed = false;
-        for (egress, outlet) in (0..).zip(&mut self.outlets) {
+        let mut lost = Vec::new();
+        for (egress, outlet) in (0..).zip(&self.spaces.outlets) {
             let leaving: Vec<_> = self.outgoing.iter().filter(|(transmit, _)| transmit.egress == egress).collect();
             if leaving.is_empty() {
                 continue;
@@ -328,17 +349,20 @@ impl Daemon {
                 (transmit.destination, &self.buffer[at..at + transmit.length])
             };
             let packets: Vec<_> = leaving.iter().map(packet).collect();
-            let before = outlet.interface();
-            outlet.send(self.clock.now(), &packets, |place, error| {
+            outlet.send(&packets, |place, refusal| {
                 let (Transmit { tunnel, sequence, .. }, _) = *leaving[place];
-                self.engine.handle_unsent(self.clock.now(), tunnel, sequence, unsent(error));
+                let now = self.clock.now();
+                if refusal == Refusal::Gone && !lost.contains(&egress) {
+                    lost.push(egress);
+                    let why = format!("{} is missing", outlet.title());
+                    self.engine.handle_missing(now, Need::Egress(egress), outlet.title(), &why);
+                }
+                self.engine.handle_unsent(now, tunnel, sequence, refusal.unsent());
             });
-            changed |= outlet.interface() != before;
         }
         self.outgoing.clear();
-        if changed {
-            self.note_interfaces();
-        }
+        lost.into_iter().for_each(|egress| self.spaces.lose(egress));
+        self.spaces.note_interfaces(&mut self.engine);
     }
 
     /// Passes new events on: to the log, the recording, the followers.
@@ -397,27 +421,6 @@ fn secret() -> io::Result<Secret> {
     Ok(Secret { key: Key::new(key), epoch: u64::from_ne_bytes(epoch) })
 }
 
-/// Whether a refused send says something about the tunnel (traffic could not have left either), or
-/// only about this host at this moment. What is not known to be the former is the latter.
-fn unsent(error: Errno) -> Unsent {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the system's list is open")]
-    match error {
-        Errno::ENETUNREACH
-        | Errno::EHOSTUNREACH
-        | Errno::ENETDOWN
-        | Errno::EADDRNOTAVAIL
-        | Errno::EPERM
-        | Errno::EACCES
-        | Errno::ENODEV
-        | Errno::ENXIO
-        // WireGuard: no peer may have this destination; the peer's endpoint is not known.
-        | Errno::ENOKEY
-        | Errno::EDESTADDRREQ
-        | Errno::EMSGSIZE => Unsent::Refused(error.desc()),
-        _ => Unsent::LocalFault(error.desc()),
-    }
-}
-
 /// The next report of the clerk; none ever, where there is no clerk or it has ended.
 async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
     match clerk {
@@ -436,18 +439,13 @@ async fn kept(steersman: &mut Option<Steersman>) -> Option<steer::News> {
 }
 
 /// The next news of the kernel; none ever, where nobody looks or it is no longer seen.
-async fn news(kernel: &mut Option<UnboundedReceiver<News>>) -> Option<News> {
-    match kernel {
+async fn news(kernel: &mut Option<UnboundedReceiver<News>>) -> News {
+    let news = match kernel {
         Some(kernel) => kernel.recv().await,
         None => None,
+    };
+    match news {
+        Some(news) => news,
+        None => std::future::pending().await,
     }
-}
-
-async fn readable(receivers: &[(Namespace, Receiver)]) {
-    poll_fn(|context| {
-        // Every one is asked, so that every one knows whom to wake.
-        let ready = receivers.iter().filter(|(_, receiver)| receiver.poll_ready(context).is_ready()).count();
-        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }

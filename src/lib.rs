@@ -11,6 +11,9 @@
 //! The same words are used in code, configuration, logs and documents; there are no others for these
 //! things.
 //!
+//! What probes **need** is a network namespace, or a device. It may be missing: then traffic could not leave
+//! either, so a probe is a failure at once, and says why.
+//!
 //! Of ESP: a **security association** is one direction's SPI, algorithm and keys. It *seals* probes or
 //! *opens* answers, and an ESP tunnel has a **pair** of them. Every sealed packet has a **sequence
 //! number**, and the **record** on the disk says below which **mark** numbers may have been used.

@@ -1,22 +1,24 @@
 //! What the kernel does beside us, seen by a thread of its own: a list of many associations takes as long
-//! as a probe may wait.
+//! as a probe may wait, and so may looking after many namespaces, opening their sockets and closing them.
 
-use std::fs::File;
+use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::engine::Namespace;
+use super::keeper::Keeper;
+use super::space::Way;
+use crate::engine::{Egress, Namespace};
 use crate::io::clock::Clock;
-use crate::io::xfrm;
-use crate::io::xfrm::follow::{Pending, REST, Seen, aside, follow};
-use crate::io::{device, netns};
+use crate::io::raw::{Opened, Receiver};
+use crate::io::xfrm::follow::{Pending, REST, Seen, aside};
 
 /// How often devices are inspected, at the most.
-const ROUND: Duration = Duration::from_secs(10);
+const INSPECTION: Duration = Duration::from_secs(10);
+/// How often it is seen to that everything is there, at the most.
+const ROUND: Duration = Duration::from_millis(500);
 
 /// What the kernel does.
 pub(super) enum News {
@@ -24,16 +26,44 @@ pub(super) enum News {
     Associations(Namespace, Seen),
     /// Whether the device of a tunnel would drop its probes and tell nobody.
     Withheld(u32, Option<&'static str>),
+    /// A namespace is there, with what was opened in it.
+    There(Namespace, Sockets),
+    /// A namespace is missing, and why: what was open in it is to be closed.
+    Missing(Namespace, String),
+    /// Another way out, or why there is none.
+    Way(Egress, Result<Way, String>),
+}
+
+/// What was opened in a namespace.
+pub(super) struct Sockets {
+    pub(super) receivers: Vec<Opened>,
+    pub(super) ways: Vec<(Egress, Result<Way, String>)>,
+}
+
+/// What the thread is asked for.
+pub(super) enum Wish {
+    /// The device of an exit is gone: look for another one.
+    Search(Egress),
+    /// What was opened in a namespace could not be used: open it again.
+    Again(Namespace),
+    /// Close this: the kernel may take its time.
+    Close(Vec<Receiver>, Vec<Way>),
+}
+
+/// The line to the thread.
+pub(super) struct Line {
+    pub(super) news: UnboundedReceiver<News>,
+    pub(super) wishes: UnboundedSender<Wish>,
 }
 
 /// A tunnel whose probes leave by a device of the kernel's.
 pub(super) struct Inspected {
     pub(super) tunnel: u32,
     pub(super) device: String,
-    /// `None` is the namespace where the daemon runs.
-    pub(super) namespace: Option<Arc<File>>,
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
+    /// Why the device would drop its probes, as was told last.
+    pub(super) withheld: Option<&'static str>,
 }
 
 /// Begins to look, and returns when all associations of now have been told. It ends when nobody listens
@@ -41,58 +71,56 @@ pub(super) struct Inspected {
 ///
 /// # Errors
 /// No room for a thread or its runtime.
-pub(super) fn watch(
-    watches: Vec<(Namespace, xfrm::Opened)>,
-    devices: Vec<Inspected>,
-) -> io::Result<Option<UnboundedReceiver<News>>> {
-    if watches.is_empty() && devices.is_empty() {
+pub(super) fn watch(keeper: Keeper) -> io::Result<Option<Line>> {
+    if keeper.is_idle() {
         return Ok(None);
     }
-    aside(move |tell, pending| look(watches, devices, tell, pending)).map(Some)
+    let (wishes, wished) = unbounded_channel();
+    let news = aside(move |tell, pending| look(keeper, wished, tell, pending))?;
+    Ok(Some(Line { news, wishes }))
 }
 
-async fn look(
-    opened: Vec<(Namespace, xfrm::Opened)>,
-    devices: Vec<Inspected>,
-    tell: UnboundedSender<News>,
-    pending: Pending,
-) {
-    let mut watching = tokio::task::JoinSet::new();
-    for (namespace, opened) in opened {
-        let tell = tell.clone();
-        // Nobody may be listening any more; then this ends shortly.
-        let tell = move |seen| drop(tell.send(News::Associations(namespace, seen)));
-        watching.spawn(follow(opened, pending.clone(), tell));
-    }
+async fn look(mut keeper: Keeper, wished: UnboundedReceiver<Wish>, tell: UnboundedSender<News>, pending: Pending) {
+    keeper.follow(&tell, &pending);
+    let keeper = RefCell::new(keeper);
     tokio::select! {
         () = tell.closed() => {}
-        () = inspect(devices, pending, &tell) => {}
+        () = inspect(&keeper, pending, &tell) => {}
+        () = keep(&keeper, wished, &tell) => {}
     }
 }
 
 /// Asks again and again which devices would drop probes: routes come and go.
-async fn inspect(devices: Vec<Inspected>, pending: Pending, tell: &UnboundedSender<News>) {
+async fn inspect(keeper: &RefCell<Keeper>, pending: Pending, tell: &UnboundedSender<News>) {
     let clock = Clock::start();
-    let (mut known, mut pending) = (vec![None; devices.len()], Some(pending));
+    let (devices, mut pending) = (keeper.borrow().inspected(), Some(pending));
     loop {
         let begin = clock.now();
-        for (device, known) in devices.iter().zip(&mut known) {
-            let found = device.ask();
-            if std::mem::replace(known, found) != found {
-                drop(tell.send(News::Withheld(device.tunnel, found)));
-            }
+        for &device in &devices {
+            keeper.borrow_mut().inspect(device, tell);
             tokio::task::yield_now().await;
         }
         drop(pending.take());
-        tokio::time::sleep((clock.now().since(begin) * REST).max(ROUND)).await;
+        tokio::time::sleep((clock.now().since(begin) * REST).max(INSPECTION)).await;
     }
 }
 
-impl Inspected {
-    fn ask(&self) -> Option<&'static str> {
-        let Self { device, namespace, source, destination, .. } = self;
-        let asked = netns::within(namespace.as_deref(), || device::withheld(device, *source, *destination));
-        // A device that is missing is refused where a probe is sent.
-        asked.unwrap_or(None)
+/// Sees to it again and again that everything is there.
+async fn keep(keeper: &RefCell<Keeper>, mut wished: UnboundedReceiver<Wish>, tell: &UnboundedSender<News>) {
+    let clock = Clock::start();
+    let pause = tokio::time::sleep(ROUND);
+    tokio::pin!(pause);
+    loop {
+        tokio::select! {
+            wish = wished.recv() => match wish {
+                Some(wish) => keeper.borrow_mut().grant(wish, tell),
+                None => return,
+            },
+            () = &mut pause => {
+                let begin = clock.now();
+                keeper.borrow_mut().round(tell);
+                pause.set(tokio::time::sleep((clock.now().since(begin) * REST).max(ROUND)));
+            }
+        }
     }
 }

@@ -1,82 +1,99 @@
-//! What probes leave by: a raw socket, or a tunnel device of the kernel's that may come and go.
+//! What probes leave by: a raw socket, or a tunnel device of the kernel's. What has a device may be
+//! missing, and come later.
 
-use std::fs::File;
-use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::engine::{Interface, Time};
-use crate::io::device::{self, DeviceSender};
-use crate::io::netns;
-use crate::io::raw::Sender;
+use super::space::Way;
+use crate::engine::{Interface, Namespace, Unsent};
 
-/// A missing device is looked for once in this time.
-const SEARCH: Duration = Duration::from_secs(1);
-
-pub(super) enum Outlet {
-    Raw(Sender),
-    Device(Box<Device>),
+pub(super) struct Outlet {
+    /// What people call it.
+    title: String,
+    namespace: Namespace,
+    /// Answers must come by the same device.
+    is_device: bool,
+    way: Option<Way>,
 }
 
-/// A device by its name: another one may bear it later.
-pub(super) struct Device {
-    name: String,
-    /// `None` is the namespace where the daemon runs.
-    namespace: Option<File>,
-    sender: Option<Box<DeviceSender>>,
-    searched: Time,
+/// Why a probe did not leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// There is nothing to leave by.
+    Missing,
+    /// Nor is there from now on: the device is gone.
+    Gone,
+    /// What the kernel said.
+    Kernel(Errno),
 }
 
-impl Device {
-    pub(super) fn new(name: &str, namespace: Option<File>, sender: Option<Box<DeviceSender>>) -> Self {
-        Self { name: name.to_owned(), namespace, sender, searched: Time::ZERO }
-    }
-
-    fn sender(&mut self, now: Time) -> Option<&DeviceSender> {
-        if self.sender.is_none() && now.since(self.searched) >= SEARCH {
-            self.searched = now;
-            match netns::within(self.namespace.as_ref(), || device::open(&self.name)) {
-                Ok(sender) => {
-                    tracing::info!(device = self.name, interface = sender.index(), "the device is there");
-                    self.sender = Some(Box::new(sender));
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::warn!(device = self.name, %error, "the device cannot be used"),
-            }
+impl Refusal {
+    /// Whether it says something about the tunnel (traffic could not have left either), or only about this
+    /// host at this moment. What is not known to be the former is the latter.
+    pub(super) fn unsent(self) -> Unsent {
+        let error = match self {
+            Self::Missing | Self::Gone => return Unsent::Missing,
+            Self::Kernel(error) => error,
+        };
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the system's list is open")]
+        match error {
+            Errno::ENETUNREACH
+            | Errno::EHOSTUNREACH
+            | Errno::ENETDOWN
+            | Errno::EADDRNOTAVAIL
+            | Errno::EPERM
+            | Errno::EACCES
+            | Errno::ENODEV
+            | Errno::ENXIO
+            // WireGuard: no peer may have this destination; the peer's endpoint is not known.
+            | Errno::ENOKEY
+            | Errno::EDESTADDRREQ
+            | Errno::EMSGSIZE => Unsent::Refused(error.desc()),
+            _ => Unsent::LocalFault(error.desc()),
         }
-        self.sender.as_deref()
     }
 }
 
 impl Outlet {
-    /// Sends packets, each to its address, and reports those that the kernel did not take by their
-    /// place and its reason.
-    pub(super) fn send(&mut self, now: Time, packets: &[(IpAddr, &[u8])], mut refused: impl FnMut(usize, Errno)) {
-        let device = match self {
-            Self::Raw(sender) => return sender.send(packets, refused),
-            Self::Device(device) => device,
-        };
-        let Some(sender) = device.sender(now) else {
-            return (0..packets.len()).for_each(|place| refused(place, Errno::ENODEV));
-        };
-        let mut gone = false;
-        sender.send(packets, |place, error| {
-            gone |= matches!(error, Errno::ENODEV | Errno::ENXIO);
-            refused(place, error);
-        });
-        if gone {
-            tracing::warn!(device = device.name, "the device is gone");
-            device.sender = None;
+    pub(super) const fn new(title: String, namespace: Namespace, is_device: bool) -> Self {
+        Self { title, namespace, is_device, way: None }
+    }
+
+    pub(super) fn title(&self) -> &str {
+        &self.title
+    }
+
+    pub(super) const fn namespace(&self) -> Namespace {
+        self.namespace
+    }
+
+    /// Leads packets another way, or none, from now on; gives the old one.
+    pub(super) const fn lead(&mut self, way: Option<Way>) -> Option<Way> {
+        std::mem::replace(&mut self.way, way)
+    }
+
+    /// Sends packets, each to its address, and reports those that did not leave by their place and the
+    /// reason.
+    pub(super) fn send(&self, packets: &[(IpAddr, &[u8])], mut refused: impl FnMut(usize, Refusal)) {
+        match &self.way {
+            None => (0..packets.len()).for_each(|place| refused(place, Refusal::Missing)),
+            Some(Way::Raw(sender)) => sender.send(packets, |place, error| {
+                let is_gone = error == Errno::ENODEV && sender.has_device();
+                refused(place, if is_gone { Refusal::Gone } else { Refusal::Kernel(error) });
+            }),
+            Some(Way::Device(sender)) => sender.send(packets, |place, error| {
+                let is_gone = matches!(error, Errno::ENODEV | Errno::ENXIO);
+                refused(place, if is_gone { Refusal::Gone } else { Refusal::Kernel(error) });
+            }),
         }
     }
 
     /// The index of the device by which answers must come: 0 while it is missing, `None` if it is none.
     pub(super) fn interface(&self) -> Option<Interface> {
-        match self {
-            Self::Raw(_) => None,
-            Self::Device(device) => Some(device.sender.as_ref().map_or(0, |sender| sender.index())),
-        }
+        self.is_device.then(|| match &self.way {
+            Some(Way::Device(sender)) => sender.index(),
+            Some(Way::Raw(_)) | None => 0,
+        })
     }
 }

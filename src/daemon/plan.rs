@@ -1,22 +1,16 @@
 //! From a configuration to what must be opened: which sockets, in which namespaces, for whom.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use super::kernel::Inspected;
-use super::outlet::{Device, Outlet};
+use super::space::Space;
 use super::steer::Steering;
 use crate::config::{self, Config, Netns, Tunnel as Configured};
 use crate::engine::{Egress, Material, Namespace, Place, Route, Tunnel};
-use crate::io::device::{self, DeviceSender};
 use crate::io::local::Access;
-use crate::io::netns;
-use crate::io::raw::{self, Leaving, Opened, Sender};
-use crate::io::xfrm;
-use crate::wire::filter::{Pass, Protocol};
+use crate::io::raw::Leaving;
+use crate::wire::filter::Protocol;
 use crate::wire::{Direction, Encapsulation, Family};
 
 /// What a daemon is to do.
@@ -51,17 +45,6 @@ pub enum Exit {
     Raw(Leaving),
     /// A tunnel device of the kernel's, whatever the routes say.
     Device(String),
-}
-
-/// Everything that a plan asks for, open.
-pub(super) struct Sockets {
-    pub(super) receivers: Vec<(Namespace, Opened)>,
-    /// By index of the egress.
-    pub(super) outlets: Vec<Outlet>,
-    /// The kernel's associations, where there are ESP tunnels and it can be asked for them.
-    pub(super) watches: Vec<(Namespace, xfrm::Opened)>,
-    /// Tunnels whose probes a device might withhold.
-    pub(super) inspected: Vec<Inspected>,
 }
 
 impl Plan {
@@ -109,65 +92,33 @@ impl Plan {
         self.tunnels.push(Tunnel { name, onion, check, namespace, egress, terms, interface: None });
     }
 
-    /// Opens every socket of the plan.
-    ///
-    /// # Errors
-    /// Which namespace, and what the kernel refused.
-    pub(super) fn open(&self) -> io::Result<Sockets> {
-        let (receivers, outlets, watches) = (Vec::new(), Vec::new(), Vec::new());
-        let mut sockets = Sockets { receivers, outlets, watches, inspected: Vec::new() };
-        let mut outlets: Vec<Option<Outlet>> = self.egresses.iter().map(|_| None).collect();
-        for (namespace, name) in (0..).zip(&self.namespaces) {
-            let file = name.as_ref().map(open_namespace).transpose()?;
-            let opened = netns::within(file.as_ref(), || self.open_in(namespace));
-            let opened = opened.map_err(|error| in_namespace(name.as_ref(), error))?;
-            sockets.receivers.extend(opened.receivers.into_iter().map(|opened| (namespace, opened)));
-            sockets.watches.extend(opened.watch.map(|watch| (namespace, watch)));
-            sockets.inspected.extend(self.inspected_in(namespace, file.as_ref())?);
-            for (at, open) in opened.exits {
-                outlets[at] = Some(match (open, &self.egresses[at].1) {
-                    (Open::Raw(sender), _) => Outlet::Raw(sender),
-                    (Open::Device(sender), Exit::Device(device)) => Outlet::Device(Box::new(Device::new(
-                        device,
-                        file.as_ref().map(File::try_clone).transpose()?,
-                        sender,
-                    ))),
-                    (Open::Device(_), Exit::Raw(_)) => continue,
-                });
+    /// What is wanted in each namespace.
+    pub(super) fn spaces(&self) -> Vec<Space> {
+        let space = |(namespace, name): (Namespace, &Option<Netns>)| {
+            let exits = (0..).zip(&self.egresses).filter(|(_, (of, _))| *of == namespace);
+            let is_esp = |tunnel: &Tunnel| tunnel.namespace == namespace && tunnel.terms.is_some();
+            Space {
+                name: name.clone(),
+                receivers: self.receivers_in(namespace),
+                exits: exits.map(|(egress, (_, exit))| (egress, exit.clone())).collect(),
+                has_esp: self.tunnels.iter().any(is_esp),
+                inspected: self.inspected_in(namespace),
             }
-        }
-        sockets.outlets = outlets.into_iter().flatten().collect();
-        Ok(sockets)
-    }
-
-    /// Opens what the plan asks for in the namespace of the calling thread.
-    fn open_in(&self, namespace: Namespace) -> io::Result<OpenedIn> {
-        let wanted = self.receivers_in(namespace);
-        let receivers = wanted.iter().map(|&(family, protocol)| raw::open_receiver(family, protocol, Pass::Answers));
-        let receivers = receivers.collect::<io::Result<_>>()?;
-        let leaving = self.egresses.iter().enumerate().filter(|(_, (of, _))| *of == namespace);
-        let exits = leaving.map(|(at, (_, exit))| Ok((at, open_exit(exit)?))).collect::<io::Result<_>>()?;
-        let is_esp = |tunnel: &&Tunnel| tunnel.namespace == namespace && tunnel.terms.is_some();
-        let watch = self.tunnels.iter().find(is_esp).and_then(|_| xfrm::follow::open_or_warn());
-        Ok(OpenedIn { receivers, exits, watch })
+        };
+        (0..).zip(&self.namespaces).map(space).collect()
     }
 
     /// Tunnels of a namespace whose probes leave by a device.
-    fn inspected_in(&self, namespace: Namespace, file: Option<&File>) -> io::Result<Vec<Inspected>> {
-        let file = file.map(File::try_clone).transpose()?.map(Arc::new);
-        let inspected = (0..).zip(&self.tunnels).filter(|(_, tunnel)| tunnel.namespace == namespace);
-        let inspected = inspected.filter_map(|(index, tunnel)| match &self.egresses[tunnel.egress as usize].1 {
-            Exit::Device(device) => Some((index, device.clone(), tunnel.onion.way())),
+    fn inspected_in(&self, namespace: Namespace) -> Vec<Inspected> {
+        let here = (0..).zip(&self.tunnels).filter(|(_, tunnel)| tunnel.namespace == namespace);
+        let inspected = here.filter_map(|(index, tunnel)| match &self.egresses[tunnel.egress as usize].1 {
+            Exit::Device(device) => {
+                let (source, destination) = tunnel.onion.way();
+                Some(Inspected { tunnel: index, device: device.clone(), source, destination, withheld: None })
+            }
             Exit::Raw(_) => None,
         });
-        let of = |(tunnel, device, (source, destination))| Inspected {
-            tunnel,
-            device,
-            namespace: file.clone(),
-            source,
-            destination,
-        };
-        Ok(inspected.map(of).collect())
+        inspected.collect()
     }
 
     /// GRE or ESP for every outer family, and bare ICMP for every family in which answers come bare, or
@@ -197,54 +148,6 @@ impl Plan {
         wanted.sort_unstable();
         wanted.dedup();
         wanted
-    }
-}
-
-/// What is open in one namespace.
-struct OpenedIn {
-    receivers: Vec<Opened>,
-    exits: Vec<(usize, Open)>,
-    watch: Option<xfrm::Opened>,
-}
-
-/// A sending socket; a device may be missing, and may come later.
-enum Open {
-    Raw(Sender),
-    Device(Option<Box<DeviceSender>>),
-}
-
-fn open_exit(exit: &Exit) -> io::Result<Open> {
-    match exit {
-        Exit::Raw(leaving) => Ok(Open::Raw(open_sender(leaving)?)),
-        Exit::Device(name) => match device::open(name) {
-            Ok(sender) => Ok(Open::Device(Some(Box::new(sender)))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tracing::warn!(device = name, "there is no such device yet: its tunnels fail until there is");
-                Ok(Open::Device(None))
-            }
-            Err(error) => Err(error),
-        },
-    }
-}
-
-fn open_namespace(name: &Netns) -> io::Result<File> {
-    let path = name.path();
-    File::open(path).map_err(|error| {
-        io::Error::new(error.kind(), format!("network namespace {name}: cannot open {}: {error}", path.display()))
-    })
-}
-
-fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
-    raw::open_sender(leaving).map_err(|error| match &leaving.device {
-        Some(device) => io::Error::new(error.kind(), format!("underlay_device {device}: {error}")),
-        None => error,
-    })
-}
-
-fn in_namespace(name: Option<&Netns>, error: io::Error) -> io::Error {
-    match name {
-        Some(name) => io::Error::new(error.kind(), format!("network namespace {name}: {error}")),
-        None => error,
     }
 }
 

@@ -96,6 +96,14 @@ pub enum Kind {
         /// Why; null if there is no obstacle any more.
         reason: Option<String>,
     },
+    /// What this host must have for probes to leave is missing, or is there again: a network namespace, a
+    /// device.
+    Need {
+        /// What it is, with its name.
+        need: String,
+        /// Why it is missing; null if it is there.
+        reason: Option<String>,
+    },
     /// A tunnel has a fresh pair of security associations.
     Association {
         /// The tunnel's name.

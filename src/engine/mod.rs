@@ -25,6 +25,7 @@ pub mod health;
 pub mod inflight;
 mod kernel;
 pub mod ledger;
+mod needs;
 pub mod numbers;
 mod obstacle;
 mod outbox;
@@ -61,6 +62,8 @@ use crate::wire::{self, Reject, payload::Secret};
 pub use associations::{Material, Pair, Start};
 use event::{Kind, Ring};
 pub use kernel::Steer;
+pub use needs::Need;
+use needs::Needs;
 pub use obstacle::Obstacle;
 use outbox::Outbox;
 use prober::{Prober, Stalls};
@@ -106,6 +109,8 @@ pub enum Unsent {
     LocalFault(&'static str),
     /// Traffic could not go either: a failure.
     Refused(&'static str),
+    /// The same, because something is missing that [`Engine::handle_missing`] was told of.
+    Missing,
 }
 
 /// A wake-up this much later than asked for is a stall: the engine was stopped or starved.
@@ -152,6 +157,7 @@ pub struct Engine {
     turn: Time,
     stalls: Stalls,
     faults: Vec<Fault>,
+    needs: Needs,
     /// What to add to a [`Time`] for the wall clock's.
     wall_offset: u64,
 }
@@ -204,6 +210,7 @@ impl Engine {
             turn: now,
             stalls: Stalls::default(),
             faults: Vec::new(),
+            needs: Needs::default(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
             probers,
         };
@@ -236,12 +243,15 @@ impl Engine {
     /// The host was suspended: answers may have been lost while nobody listened.
     pub fn handle_suspend(&mut self, now: Time, asleep: Duration) {
         self.stalled(now, Duration::ZERO, "suspend", &format!("the host slept for {} s", asleep.as_secs()));
-        for tunnel in 0..self.count() {
-            let waiting: Vec<u64> =
-                self.probers[tunnel as usize].in_flight.waiting().map(|(sequence, _)| sequence).collect();
-            waiting.into_iter().for_each(|sequence| self.inconclusive(tunnel, sequence, now));
-            self.rearm(tunnel);
-        }
+        (0..self.count()).for_each(|tunnel| self.let_go(now, tunnel));
+    }
+
+    /// What is in flight through a tunnel is no sample: answers may come while nobody listens.
+    fn let_go(&mut self, now: Time, tunnel: u32) {
+        let prober = &self.probers[tunnel as usize];
+        let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
+        waiting.into_iter().for_each(|sequence| self.inconclusive(tunnel, sequence, now));
+        self.rearm(tunnel);
     }
 
     fn stalled(&mut self, now: Time, lost: Duration, name: &'static str, reason: &str) {

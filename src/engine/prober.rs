@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::associations::Associations;
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
+use super::needs::{Need, Needs};
 use super::obstacle::Obstacle;
 use super::penalty::{self, Drain};
 use super::rtt::Estimator;
@@ -41,15 +42,17 @@ pub enum Failure {
     Timeout,
     /// The kernel refused to send: traffic could not have left either.
     Refused(&'static str),
+    /// What it needs was missing: nor could it then.
+    Missing(Need),
 }
 
 impl Failure {
     /// In words.
-    #[must_use]
-    pub fn reason(self) -> String {
+    pub(super) fn reason(self, needs: &Needs) -> String {
         match self {
             Self::Timeout => "timeout".to_owned(),
             Self::Refused(error) => format!("not sent: {error}"),
+            Self::Missing(need) => format!("not sent: {}", needs.why(need)),
         }
     }
 }

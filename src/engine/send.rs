@@ -143,11 +143,18 @@ impl Engine {
                 let name = self.probers[tunnel as usize].settings.name.clone();
                 self.fault(now, Some(name), "send", error);
             }
-            Unsent::Refused(error) => {
-                let Some(probe) = prober.in_flight.settle(sequence, Standing::Lost) else { return };
-                self.sample(tunnel, now, probe.purpose, probe.retried, Err(Failure::Refused(error)));
+            Unsent::Refused(error) => self.refused(now, tunnel, sequence, Failure::Refused(error)),
+            Unsent::Missing => {
+                let need = self.needs.missing(prober.settings.namespace, prober.settings.egress);
+                self.refused(now, tunnel, sequence, Failure::Missing(need));
             }
         }
         self.rearm(tunnel);
+    }
+
+    fn refused(&mut self, now: Time, tunnel: u32, sequence: u64, failure: Failure) {
+        if let Some(probe) = self.probers[tunnel as usize].in_flight.settle(sequence, Standing::Lost) {
+            self.sample(tunnel, now, probe.purpose, probe.retried, Err(failure));
+        }
     }
 }

@@ -58,9 +58,7 @@ pub struct DeviceSender {
 /// `NotFound` if there is no such device, `InvalidInput` with the remedy if it does not take bare IP
 /// packets, `PermissionDenied` without `CAP_NET_RAW`.
 pub fn open(name: &str) -> io::Result<DeviceSender> {
-    let index = if_nametoindex(name).map_err(|error| {
-        io::Error::new(io::ErrorKind::NotFound, format!("there is no device {name} here ({error})"))
-    })?;
+    let index = index(name)?;
     let v4 = address(index, IPV4)?;
     suits(name, &v4)?;
     let v6 = address(index, IPV6)?;
@@ -68,6 +66,15 @@ pub fn open(name: &str) -> io::Result<DeviceSender> {
     socket.set_nonblocking(true)?;
     raw::enlarge_send_buffer(&socket)?;
     Ok(DeviceSender { socket, index, v4, v6 })
+}
+
+/// The index of the device of that name in the namespace of the calling thread.
+///
+/// # Errors
+/// `NotFound` if there is none.
+pub fn index(name: &str) -> io::Result<u32> {
+    let missing = |error| io::Error::new(io::ErrorKind::NotFound, format!("there is no device {name} here ({error})"));
+    if_nametoindex(name).map_err(missing)
 }
 
 impl DeviceSender {

@@ -4,7 +4,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | [`clock`] | the one place where now is read |
-//! | [`netns`] | running something inside a network namespace |
+//! | [`netns`] | running something inside a network namespace; which one stands under a name |
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
 //! | [`device`] | sending through one of the kernel's own tunnel devices |
 //! | [`xfrm`] | watching the kernel's security associations |

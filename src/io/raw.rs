@@ -306,6 +306,9 @@ impl Inbox {
 #[derive(Debug)]
 pub struct Sender {
     socket: Socket,
+    /// The name of the device that it is bound to, as the kernel has it: the configuration may have
+    /// another one for it (`altname`).
+    device: Option<Vec<u8>>,
 }
 
 /// By which socket packets leave.
@@ -325,14 +328,18 @@ pub struct Leaving {
 /// Opens a sending socket in the namespace of the calling thread.
 ///
 /// # Errors
-/// Needs `CAP_NET_RAW`, a mark `CAP_NET_ADMIN`; the device must exist.
+/// Needs `CAP_NET_RAW`, a mark `CAP_NET_ADMIN`; `NotFound` if there is no such device.
 pub fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
     let socket = open(leaving.family, libc::IPPROTO_RAW)?;
     socket.attach_filter(&program(&filter::nothing()))?;
     socket.set_nonblocking(true)?;
     if let Some(device) = &leaving.device {
-        socket.bind_device(Some(device.as_bytes()))?;
+        socket.bind_device(Some(device.as_bytes())).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV) => io::Error::new(io::ErrorKind::NotFound, error),
+            _ => error,
+        })?;
     }
+    let device = leaving.device.as_ref().map(|_| socket.device()).transpose()?.flatten();
     if leaving.mark != 0 {
         socket.set_mark(leaving.mark).map_err(|error| needs(error, "mark needs CAP_NET_ADMIN"))?;
     }
@@ -345,7 +352,7 @@ pub fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
         socket.bind(&SocketAddr::new(source, 0).into())?;
     }
     enlarge_send_buffer(&socket)?;
-    Ok(Sender { socket })
+    Ok(Sender { socket, device })
 }
 
 pub(super) fn enlarge_send_buffer(socket: &Socket) -> io::Result<()> {
@@ -356,6 +363,21 @@ pub(super) fn enlarge_send_buffer(socket: &Socket) -> io::Result<()> {
 }
 
 impl Sender {
+    /// Whether this sender is bound to a device.
+    #[must_use]
+    pub const fn has_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Whether the device that it is bound to is still there, by the same name. The kernel binds to a
+    /// device's index: one that is made anew under the name has another, so open another sender then.
+    /// True without a device.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        // The kernel looks the name up by the index, in the namespace of the socket.
+        self.device.is_none() || self.socket.device().is_ok_and(|device| device == self.device)
+    }
+
     /// Sends packets, each to its address, and reports those that the kernel did not take by their
     /// place and its reason.
     pub fn send(&self, packets: &[(IpAddr, &[u8])], refused: impl FnMut(usize, Errno)) {

@@ -86,6 +86,14 @@ fn needs_admin(error: io::Error) -> io::Error {
 }
 
 impl Opened {
+    /// All ESP associations that the kernel has now, as [`Watch::associations`] has them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn associations(&self) -> io::Result<BTreeSet<Association>> {
+        ask(&self.asking)
+    }
+
     /// Hands the sockets to the runtime that is running.
     ///
     /// # Errors
@@ -123,17 +131,21 @@ impl Watch {
     /// # Errors
     /// `PermissionDenied` if `CAP_NET_ADMIN` is no longer there.
     pub fn associations(&mut self) -> io::Result<BTreeSet<Association>> {
-        let mut datagram = Zeroizing::new(vec![0; DATAGRAM]);
-        // If the last list was not read to its end: the kernel begins no other before.
-        while receive(&self.asking, &mut datagram).is_ok() {}
-        send(self.asking.as_raw_fd(), &list::question(), MsgFlags::empty())?;
-        let mut found = BTreeSet::new();
-        loop {
-            let length = receive(&self.asking, &mut datagram)?;
-            let bytes = datagram.get(..length).ok_or(io::ErrorKind::InvalidData)?;
-            if list::read(bytes, &mut found).map_err(needs_admin)? {
-                return Ok(found);
-            }
+        ask(&self.asking)
+    }
+}
+
+fn ask(asking: &Socket) -> io::Result<BTreeSet<Association>> {
+    let mut datagram = Zeroizing::new(vec![0; DATAGRAM]);
+    // If the last list was not read to its end: the kernel begins no other before.
+    while receive(asking, &mut datagram).is_ok() {}
+    send(asking.as_raw_fd(), &list::question(), MsgFlags::empty())?;
+    let mut found = BTreeSet::new();
+    loop {
+        let length = receive(asking, &mut datagram)?;
+        let bytes = datagram.get(..length).ok_or(io::ErrorKind::InvalidData)?;
+        if list::read(bytes, &mut found).map_err(needs_admin)? {
+            return Ok(found);
         }
     }
 }

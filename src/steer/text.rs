@@ -37,8 +37,8 @@ pub(super) fn change(change: &Change, tag: u8, context: &Context) -> String {
         Change::AddRoute(route) => format!("ip route add {}", self::route(route, tag, context)),
         Change::AppendRoute(route) => format!("ip route append {}", self::route(route, tag, context)),
         Change::DeleteRoute(route) => format!("ip route del {}", self::route(route, tag, context)),
-        Change::AddNexthop(object) => format!("ip nexthop add {}", nexthop(object, tag, context)),
-        Change::ReplaceNexthop(object) => format!("ip nexthop replace {}", nexthop(object, tag, context)),
+        Change::AddNexthop(object) => format!("ip {}", nexthop("add", object, tag, context)),
+        Change::ReplaceNexthop(object) => format!("ip {}", nexthop("replace", object, tag, context)),
         Change::DeleteNexthop(id) => format!("ip nexthop del id {id}"),
         Change::AddRule(rule) => format!("ip {}", self::rule("add", rule, tag)),
         Change::DeleteRule(rule) => format!("ip {}", self::rule("del", rule, tag)),
@@ -58,7 +58,10 @@ fn route(route: &KernelRoute, tag: u8, context: &Context) -> String {
         Way::Unreachable => ("unreachable ", String::new()),
         Way::Hops(_) | Way::Object(_) | Way::Other => ("", self::way(way, context)),
     };
-    format!("{kind}{prefix}{way} table {table} metric {metric} proto {tag}")
+    let attributes = format!(" table {table} metric {metric} proto {tag}");
+    // After `nexthop`, all that `ip` reads is about hops.
+    let (first, last) = if way.starts_with(" nexthop") { (attributes, way) } else { (way, attributes) };
+    format!("{kind}{prefix}{first}{last}")
 }
 
 fn way(way: &Way, context: &Context) -> String {
@@ -90,19 +93,18 @@ fn hop(hop: &Hop, context: &Context) -> String {
     text
 }
 
-fn nexthop(Nexthop { id, leads }: &Nexthop, tag: u8, context: &Context) -> String {
+fn nexthop(verb: &str, Nexthop { id, leads }: &Nexthop, tag: u8, context: &Context) -> String {
+    // By a device alone `ip` cannot tell the family.
+    let family = if matches!(leads, Leads::Hop(Family::V6, _)) { "-6 " } else { "" };
     let leads = match leads {
-        Leads::Hop(family, one) => {
-            let family = if *family == Family::V4 { "" } else { " -6" };
-            format!("{}{family}", hop(one, context))
-        }
+        Leads::Hop(_, one) => hop(one, context),
         Leads::Group(members) => {
             let member = |&(id, weight): &(u32, u16)| format!("{id},{weight}");
             format!(" group {}", members.iter().map(member).collect::<Vec<_>>().join("/"))
         }
         Leads::Other => String::new(),
     };
-    format!("id {id}{leads} proto {tag}")
+    format!("{family}nexthop {verb} id {id}{leads} proto {tag}")
 }
 
 fn rule(verb: &str, rule: &Rule, tag: u8) -> String {

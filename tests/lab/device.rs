@@ -29,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     });
     let others = [
         Trial::test("an_answer_that_comes_beside_the_device_is_none", beside_the_device),
+        Trial::test("another_device_that_takes_the_name_is_taken", renamed_and_replaced),
         Trial::test("requests_without_a_device_are_sealed_by_the_kernel's_policy", by_policy),
     ];
     each.chain(again).chain(others).collect()
@@ -161,8 +162,33 @@ fn gone_and_made_again(kind: Kind, link: &str) -> Result<(), Failed> {
     near(up)?;
     lab.until(SOON, "back", |view| view.state != State::Down)?;
     near("ip link del tun9")?;
-    lab.all_become(State::Down, SOON)?;
+    lab.until(SOON, "down for want of the device", |view| {
+        let reason = view.last_failure.as_ref().map(|failure| failure.reason.as_str());
+        view.state == State::Down && reason == Some("not sent: device tun9 is missing")
+    })?;
     near(&format!("ip link add tun9 {link}; {up}"))?;
+    lab.until(SOON, "back", |view| view.state != State::Down)?;
+    lab.none_rejected()
+}
+
+/// Renamed, it is there as before; but it is another one that bears the name.
+fn renamed_and_replaced() -> Result<(), Failed> {
+    let lab = lab(kind("gre"), &STYLES.map(|style| (style, Family::V6)))?;
+    lab.all_become(State::Healthy, SOON)?;
+    let near = |script: &str| netns::within(Some(&lab.net.near), || run(script));
+    // One that leads nowhere.
+    near(
+        "ip link set tun9 down; ip link set tun9 name old9; ip link set old9 up
+          ip link add tun9 type gre local 192.0.2.1 remote 192.0.2.9 ttl 64; ip link set tun9 up",
+    )?;
+    lab.all_become(State::Down, SOON)?;
+    lab.until(SOON, "without an answer", |view| {
+        view.last_failure.as_ref().is_some_and(|failure| failure.reason == "timeout")
+    })?;
+    near(
+        "ip link del tun9; ip link set old9 down; ip link set old9 name tun9; ip link set tun9 up
+          ip addr replace fd00:9::/127 dev tun9 nodad",
+    )?;
     lab.until(SOON, "back", |view| view.state != State::Down)?;
     lab.none_rejected()
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 use adit::config::Config;
 use adit::daemon::plan::Plan;
 use adit::engine::State;
+use adit::engine::snapshot::TunnelView;
+use adit::io::netns;
 use adit::wire::{Direction, Family, Kind, Style};
 use libtest_mimic::{Failed, Trial};
 
-use crate::router::{Addresses, Lab, Net, STYLES, Setting, addresses, whole};
+use crate::router::{Addresses, Lab, Net, STYLES, Setting, addresses, run, whole};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -16,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("a_wrong_or_missing_key_is_a_failure", wrong_keys),
         Trial::test("a_device_that_goes_down_is_found_and_so_is_its_return", device_down_and_up),
         Trial::test("loss_in_the_kernel_degrades_and_does_not_break", netem_loss),
+        Trial::test("a_vrf_that_probes_leave_by_may_come_and_go", vrf_gone_and_made_again),
         Trial::test("router_settings_fail_the_styles_that_the_specification_says", router_settings),
     ]
 }
@@ -45,7 +48,13 @@ const fn plain(style: Style) -> Case {
 }
 
 fn lab(cases: &[Case]) -> Result<Lab, Failed> {
-    let text: String = (1..).zip(cases).map(|(number, case)| tunnel(number, case)).collect();
+    lab_by(cases, "")
+}
+
+/// Probes leave by what `way` says in each tunnel's configuration.
+fn lab_by(cases: &[Case], way: &str) -> Result<Lab, Failed> {
+    let tunnel = |(number, case)| tunnel(number, case).replacen("encapsulation", &format!("{way}encapsulation"), 1);
+    let text: String = (1..).zip(cases).map(tunnel).collect();
     let config = Config::parse("lab.toml", &text).map_err(|problems| Failed::from(problems.to_string()))?;
     let mut plan = Plan::new(config);
     plan.access = None;
@@ -97,6 +106,31 @@ fn device_down_and_up() -> Result<(), Failed> {
     lab.router("for n in 1 2 3 4; do ip link set t$n up; done")?;
     lab.restore_after_link_up()?;
     lab.all_become(State::Degraded, Duration::from_secs(20))
+}
+
+/// The VRF of `wan` is missing at the start, there, missing, and another one under the same name.
+fn vrf_gone_and_made_again() -> Result<(), Failed> {
+    let case = plain(STYLES[0]);
+    let lab = lab_by(&[case, Case { outer: Family::V6, ..case }], "underlay_device = \"red\"\n")?;
+    let near = |script: &str| netns::within(Some(&lab.net.near), || run(script));
+    let missing = |view: &TunnelView| {
+        let reason = view.last_failure.as_ref().map(|failure| failure.reason.as_str());
+        view.state == State::Down && reason == Some("not sent: underlay_device red is missing")
+    };
+    for _ in 0..2 {
+        lab.until(Duration::from_secs(20), "down for want of the VRF", missing)?;
+        // What a device gets another master with, it loses its IPv6 addresses and its routes by.
+        near(
+            "ip link add red type vrf table 10; ip link set red up; ip link set wan master red
+              ip -6 addr replace 2001:db8::1/64 dev wan nodad
+              ip route replace 198.51.100.0/24 dev wan table 10
+              ip -6 route replace 2001:db8:1::/64 dev wan table 10",
+        )?;
+        lab.until(Duration::from_secs(20), "back", |view| view.state != State::Down)?;
+        near("ip link del red")?;
+    }
+    lab.until(Duration::from_secs(20), "down for want of the VRF", missing)?;
+    lab.none_rejected()
 }
 
 fn netem_loss() -> Result<(), Failed> {

@@ -104,28 +104,30 @@ impl Pair {
         pair
     }
 
-    /// A cable that was just plugged in carries nothing until a worker of the kernel's has noticed,
-    /// which can take as long as a time-out.
     fn await_carrier(&self) {
-        let open = |namespace, text: &str| {
-            let address = std::net::SocketAddr::new(address(text), 0);
-            let socket = netns::within(Some(namespace), || std::net::UdpSocket::bind(address)).unwrap();
-            socket.set_nonblocking(true).unwrap();
-            socket
-        };
-        for family in 0..2 {
-            let (near, far) = (open(&self.near, NEAR[family]), open(&self.far, FAR[family]));
-            for (from, to) in [(&near, &far), (&far, &near)] {
-                eventually("a packet through the new cable", || {
-                    let sent = from.send_to(b"?", to.local_addr().unwrap());
-                    sent.is_ok() && holds_within(ms(50), &mut || to.recv(&mut [0]).is_ok())
-                });
-            }
-        }
+        (0..2).for_each(|family| await_cable([(&self.near, NEAR[family]), (&self.far, FAR[family])]));
     }
 
     fn join(&self, here: &str, there: &str) {
         netns::within(Some(&self.near), || links::connect(here, there, &self.far)).unwrap();
+    }
+}
+
+/// Waits until a cable carries packets both ways between these namespaces and addresses: one that was just
+/// plugged in carries nothing until a worker of the kernel's has noticed, which can take as long as a
+/// time-out.
+pub(crate) fn await_cable(ends: [(&File, &str); 2]) {
+    let [near, far] = ends.map(|(namespace, text)| {
+        let address = std::net::SocketAddr::new(address(text), 0);
+        let socket = netns::within(Some(namespace), || std::net::UdpSocket::bind(address)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    });
+    for (from, to) in [(&near, &far), (&far, &near)] {
+        eventually("a packet through the new cable", || {
+            let sent = from.send_to(b"?", to.local_addr().unwrap());
+            sent.is_ok() && holds_within(ms(50), &mut || to.recv(&mut [0]).is_ok())
+        });
     }
 }
 

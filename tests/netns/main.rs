@@ -17,9 +17,12 @@
 //! | [`commands`] | the built program, end to end |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
 //! | [`silent`] | the built program where it must not or cannot seal, and what it says then |
+//! | [`spaces`] | the built program where namespaces and devices are missing, come and go |
 //! | [`fib`] | the kernel's routes, objects and rules: changed by us and seen by `ip`, and the other way round |
 //! | [`fib_edges`] | what must be refused, what must not be hit, what must not be lost |
 //! | [`hearing`] | what others change there is heard, and what we change is not |
+//! | [`spaces`] | the built program where namespaces and devices are missing, come and go |
+//! | [`steering`] | the built program steers the kernel's routes: forwarded traffic, others, drift, devices |
 //! | [`crash`] | kill after kill while it sends ESP |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
@@ -50,11 +53,14 @@ mod paths;
 mod sealed;
 mod silent;
 mod site;
+mod spaces;
+mod steering;
 mod styles;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 /// Trials at once, unless told otherwise: they mostly wait.
@@ -78,6 +84,9 @@ enum Needs {
     Iproute,
     /// Tun devices, and the program ip to make them.
     Tun,
+    /// The programs ip and nft, a kernel with next-hop objects, and settings of a namespace that can be
+    /// written: to make routers.
+    Routers,
     /// A second user: user namespaces as an ordinary user makes them have one only.
     TwoUsers,
 }
@@ -101,6 +110,10 @@ impl Case {
 
     fn with_tun(self) -> Self {
         Self { needs: Needs::Tun, ..self }
+    }
+
+    fn with_routers(self) -> Self {
+        Self { needs: Needs::Routers, ..self }
     }
 
     fn with_two_users(self) -> Self {
@@ -141,11 +154,16 @@ struct World {
 }
 
 impl World {
-    /// Leaves the machine's own network for a namespace; to be called while there is one thread.
+    /// Leaves the machine's own network, and its mounts, for namespaces; to be called while there is one thread.
     fn enter(listing: bool) -> Self {
         let was_root = nix::unistd::geteuid().is_root();
         let unshared = unshare(CloneFlags::CLONE_NEWNET).map_err(std::io::Error::from);
         let entered = unshared.or_else(|_| adit::io::netns::become_root_of_new_user_namespace());
+        // What is mounted from now on is nobody else's business, and ends with the last trial.
+        let entered = entered.and_then(|()| {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            Ok(mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?)
+        });
         Self {
             namespaces: entered.map_err(|error| format!("cannot make a network namespace: {error}")),
             nft: by_hand::nft_works(),
@@ -166,6 +184,7 @@ impl World {
             Needs::Xfrm => self.xfrm.clone().err(),
             Needs::Iproute => self.iproute.clone().err(),
             Needs::Tun => self.tun.clone().err(),
+            Needs::Routers => [&self.nft, &self.iproute].into_iter().find_map(|works| works.clone().err()),
             Needs::TwoUsers => (!self.two_users).then(|| "needs a second user: run as root".to_owned()),
         })
     }
@@ -188,10 +207,12 @@ fn main() -> ExitCode {
         commands::cases(),
         sealed::cases(),
         silent::cases(),
+        spaces::cases(),
         fib::cases(),
         fib_edges::cases(),
         hearing::cases(),
         crash::cases(),
+        steering::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();
     libtest_mimic::run(&args, trials).exit_code()

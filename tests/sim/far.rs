@@ -21,6 +21,8 @@ pub(crate) enum Sending {
     LocalFault(&'static str),
     /// Refused, as with EPERM.
     Refused(&'static str),
+    /// What it leaves by is missing.
+    Missing,
 }
 
 /// How a path and the router at its end behave.

@@ -251,6 +251,7 @@ impl Sim {
             Sending::Refused(error) => {
                 self.engine.handle_unsent(self.now, tunnel, sequence, Unsent::Refused(error));
             }
+            Sending::Missing => self.engine.handle_unsent(self.now, tunnel, sequence, Unsent::Missing),
         }
     }
 

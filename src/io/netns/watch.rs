@@ -11,11 +11,11 @@
 use std::fs::{File, Metadata, OpenOptions, metadata};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::libc;
-use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs, statfs};
 
 /// What has become of a name.
 #[derive(Debug)]
@@ -95,17 +95,16 @@ impl Name {
 
     /// Something else stands there than what is held, but not for sure a namespace.
     fn open(&mut self) -> Option<Seen> {
-        let opened = open(&self.path).and_then(|file| Ok((id(&file.metadata()?), is_namespace(&file)?, file)));
-        match opened {
-            // It is not the file that was looked at, but the one that was opened that counts.
-            Ok((id, true, _)) if self.holds(id) => None,
-            Ok((id, true, file)) => {
+        match open(&self.path) {
+            // Not the file that was looked at counts, but the one that was opened.
+            Ok(Some((id, _))) if self.holds(id) => None,
+            Ok(Some((id, file))) => {
                 let file = Arc::new(file);
                 self.held = Some(Held { id, _file: Arc::clone(&file) });
                 self.told = Told::There;
                 Some(Seen::There(file))
             }
-            Ok((_, false, _)) => self.gone(),
+            Ok(None) => self.gone(),
             Err(error) => self.without(error),
         }
     }
@@ -136,13 +135,16 @@ impl Name {
     }
 }
 
-/// Opens without waiting for anybody: it might be a pipe.
-fn open(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
-}
-
-fn is_namespace(file: &File) -> io::Result<bool> {
-    Ok(fstatfs(file)?.filesystem_type() == NSFS_MAGIC)
+/// Opens a namespace; `None` if it is none.
+fn open(path: &Path) -> io::Result<Option<(Id, File)>> {
+    // Asked before it is opened, because the mere file that `ip netns add` makes may be read by nobody.
+    if statfs(path)?.filesystem_type() != NSFS_MAGIC {
+        return Ok(None);
+    }
+    // In between it may have become anything; so this waits for nobody, were it a pipe.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let is_namespace = fstatfs(&file)?.filesystem_type() == NSFS_MAGIC;
+    Ok(if is_namespace { Some((id(&file.metadata()?), file)) } else { None })
 }
 
 fn id(found: &Metadata) -> Id {
@@ -152,8 +154,7 @@ fn id(found: &Metadata) -> Id {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
-    use std::path::Path;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::sync::Weak;
 
     use super::*;
@@ -231,6 +232,7 @@ mod tests {
         let mut watch = names.watch(&["blue"]);
         // As ip-netns leaves it before it mounts.
         fs::write(&blue, "").unwrap();
+        fs::set_permissions(&blue, fs::Permissions::from_mode(0o000)).unwrap();
         assert_eq!(told(&mut watch), [(0, "gone")]);
         names.set("blue", ONE);
         assert_eq!(told(&mut watch), [(0, "there")]);

@@ -74,13 +74,14 @@ pub fn spawn(opened: Opened) -> io::Result<UnboundedReceiver<Seen>> {
         tokio::select! {
             () = tell.closed() => {}
             // Nobody may be listening any more; then this ends shortly.
-            () = follow(opened, pending, |seen| drop(tell.send(seen))) => {}
+            () = follow(opened, Some(pending), |seen| drop(tell.send(seen))) => {}
         }
     })
 }
 
 /// Lists a namespace's associations, and again whenever they have changed, or the last list has failed.
-pub async fn follow(opened: Opened, pending: Pending, mut tell: impl FnMut(Seen)) {
+/// When it has done so for the first time, it lets go of `pending`.
+pub async fn follow(opened: Opened, pending: Option<Pending>, mut tell: impl FnMut(Seen)) {
     let clock = Clock::start();
     let mut watch = match opened.register() {
         Ok(watch) => watch,

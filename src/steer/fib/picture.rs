@@ -47,11 +47,15 @@ impl Fib {
         let links: BTreeMap<u32, bool> = picture.links.iter().map(|link| (link.index, link.up)).collect();
         let lost = self.see_objects(&picture, first, &links, &mut drift);
         self.see_rules(picture.rules, first, &mut drift);
+        let strays: BTreeSet<KernelRoute> = std::mem::take(&mut self.strays).into_iter().collect();
         let before = self.see_routes(picture.routes, picture.foreign);
         if first {
             self.entries.iter_mut().for_each(|entry| entry.adopt(&mut self.context));
         } else {
             self.compare(&before, &links, &lost, &mut drift);
+            for stray in self.strays.iter().filter(|stray| !strays.contains(stray)) {
+                drift.add(|| format!("{} is new", text::brief(stray, &self.context)));
+            }
         }
         // Without a difference there is nothing to do, which is nearly always so.
         for at in 0..number(self.entries.len()) {
@@ -122,7 +126,6 @@ impl Fib {
     /// Takes the routes, and gives back those of before, by entry.
     fn see_routes(&mut self, routes: Vec<KernelRoute>, foreign: Vec<Foreign>) -> Vec<Known> {
         let before: Vec<Known> = self.entries.iter_mut().map(|entry| std::mem::take(&mut entry.known)).collect();
-        self.strays.clear();
         self.entries.iter_mut().for_each(|entry| entry.foreign.clear());
         for route in routes {
             match self.by_prefix.get(&(route.table, route.prefix)) {

@@ -1,0 +1,37 @@
+//! The built program steers the kernel's routes, and real traffic is forwarded by them.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | [`net`] | namespaces as routers, and `ip` in them |
+//! | [`stage`] | two paths with a far end for each, and the program that steers |
+//! | [`stream`] | a numbered stream: what is lost, and which path each packet takes |
+//! | [`witness`] | that there was a route at each moment |
+//! | [`moves`] | verdicts and drains move the stream |
+//! | [`lives`] | starts, ends, kills, and what a dry run says |
+//! | [`others`] | routes of others |
+//! | [`drift`] | what others do to ours |
+//! | [`ways`] | devices, addresses and carriers that go and come back |
+//! | [`tables`] | rules, tables and namespaces |
+
+mod drift;
+mod lives;
+mod moves;
+mod net;
+mod others;
+mod stage;
+mod stream;
+mod tables;
+mod ways;
+mod witness;
+
+use crate::{Case, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let rooms = [moves::cases(), lives::cases(), others::cases(), drift::cases(), ways::cases(), tables::cases()];
+    rooms.into_iter().flatten().map(Case::with_routers).collect()
+}
+
+/// A trial for each mode.
+fn in_both_modes(name: &str, run: fn(&str)) -> [Case; 2] {
+    stage::MODES.map(|mode| case(format!("steering::{name}, in_mode_{mode}"), move || run(mode)))
+}
