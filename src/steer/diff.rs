@@ -87,7 +87,7 @@ impl Entry {
             }),
             Way::Unreachable | Way::Other => false,
         };
-        context.ending || wanted.iter().any(serves)
+        context.ending || self.legs.is_empty() || wanted.iter().any(serves)
     }
 
     /// How much of what is wanted is not there.

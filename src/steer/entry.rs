@@ -46,7 +46,7 @@ pub(super) struct Stuck {
     pub(super) theirs: bool,
 }
 
-/// A prefix.
+/// A prefix. Without legs, it is one that nothing leads to any more.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) table: u32,
@@ -101,7 +101,7 @@ impl Entry {
 
     /// What the kernel should have, by metric; one way for each.
     pub(super) fn wanted(&self, context: &Context, groups: &Groups) -> Known {
-        if context.ending {
+        if context.ending || self.legs.is_empty() {
             return Vec::new();
         }
         let mut wanted = match context.mode {

@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use super::context::Context;
 use super::entry::{Entry, Leg};
 use super::groups::Groups;
-use super::{Change, Foreign, KernelRoute, Mode, Note, Rule, Setup, number, text};
+use super::{Change, Foreign, Mode, Note, Rule, Setup, number, text};
 use crate::engine::Standing;
 use crate::wire::Family;
 
@@ -27,7 +27,6 @@ use crate::wire::Family;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Entry(u32),
-    Stray,
     Nexthop,
     Rule,
 }
@@ -56,8 +55,8 @@ pub struct Fib {
     refused_rules: BTreeSet<Rule>,
     /// Tunnels that routes lead through and that have no verdict yet.
     unjudged: usize,
-    /// Routes of ours to where nothing is configured.
-    strays: Vec<KernelRoute>,
+    /// How many of the entries are configured. The others have routes of ours that nothing wants.
+    configured: u32,
     /// Entries that may need a change.
     dirty: VecDeque<u32>,
     queued: Vec<bool>,
@@ -95,7 +94,7 @@ impl Fib {
             known_rules: BTreeSet::new(),
             refused_rules: BTreeSet::new(),
             unjudged: 0,
-            strays: Vec::new(),
+            configured: 0,
             dirty: VecDeque::new(),
             queued: Vec::new(),
             chunk: Vec::new(),
@@ -112,6 +111,7 @@ impl Fib {
         };
         legs.iter().for_each(|leg| fib.insert(leg));
         fib.queued = vec![false; fib.entries.len()];
+        fib.configured = number(fib.entries.len());
         fib.unjudged = fib.over.iter().filter(|over| !over.is_empty()).count();
         fib.context.settled = fib.unjudged == 0;
         if mode == Mode::Nexthop {
@@ -140,7 +140,7 @@ impl Fib {
     /// Whether routes to this prefix matter here, whoever made them.
     #[must_use]
     pub fn concerns(&self, table: u32, prefix: &IpNet) -> bool {
-        self.by_prefix.contains_key(&(table, *prefix))
+        self.by_prefix.get(&(table, *prefix)).is_some_and(|at| *at < self.configured)
     }
 
     /// Whether a new picture should be taken soon.

@@ -79,8 +79,6 @@ impl Fib {
         if !settled && !ending {
             return false;
         }
-        self.batch.extend(self.strays.iter().cloned().map(Change::DeleteRoute));
-        self.owners.resize(self.batch.len(), Owner::Stray);
         let wanted = |rule: &&Rule| !ending && self.rules.contains(rule);
         let surplus = self.known_rules.iter().filter(|rule| !wanted(rule)).cloned();
         self.batch.extend(surplus.map(Change::DeleteRule));

@@ -33,7 +33,6 @@ impl Fib {
         }
         match (owner, change) {
             (Owner::Entry(at), change) => self.doubt |= self.entries[at as usize].done(change),
-            (Owner::Stray, _) => self.strays.clear(),
             (Owner::Nexthop, change) => return self.groups.done(&change),
             (Owner::Rule, Change::AddRule(rule)) => drop(self.known_rules.insert(rule)),
             (Owner::Rule, Change::DeleteRule(rule)) => drop(self.known_rules.remove(&rule)),
@@ -64,7 +63,6 @@ impl Fib {
                 // There may be another way.
                 self.touch(at);
             }
-            Owner::Stray => self.strays.clear(),
             Owner::Nexthop => {
                 self.tell_refusal(&change, &refusal);
                 self.groups.refuse(&change, refusal);

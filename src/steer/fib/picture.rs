@@ -19,7 +19,6 @@ impl Fib {
         self.doubt = false;
         (self.stage, self.batch, self.owners) = (Stage::Common, Vec::new(), Vec::new());
         self.chunk.clear();
-        self.strays.clear();
         self.known_rules.clear();
         for entry in &mut self.entries {
             entry.known.clear();
@@ -47,15 +46,11 @@ impl Fib {
         let links: BTreeMap<u32, bool> = picture.links.iter().map(|link| (link.index, link.up)).collect();
         let lost = self.see_objects(&picture, first, &links, &mut drift);
         self.see_rules(picture.rules, first, &mut drift);
-        let strays: BTreeSet<KernelRoute> = std::mem::take(&mut self.strays).into_iter().collect();
         let before = self.see_routes(picture.routes, picture.foreign);
         if first {
             self.entries.iter_mut().for_each(|entry| entry.adopt(&mut self.context));
         } else {
             self.compare(&before, &links, &lost, &mut drift);
-            for stray in self.strays.iter().filter(|stray| !strays.contains(stray)) {
-                drift.add(|| format!("{} is new", text::brief(stray, &self.context)));
-            }
         }
         // Without a difference there is nothing to do, which is nearly always so.
         for at in 0..number(self.entries.len()) {
@@ -125,13 +120,17 @@ impl Fib {
 
     /// Takes the routes, and gives back those of before, by entry.
     fn see_routes(&mut self, routes: Vec<KernelRoute>, foreign: Vec<Foreign>) -> Vec<Known> {
-        let before: Vec<Known> = self.entries.iter_mut().map(|entry| std::mem::take(&mut entry.known)).collect();
+        let mut before: Vec<Known> = self.entries.iter_mut().map(|entry| std::mem::take(&mut entry.known)).collect();
         self.entries.iter_mut().for_each(|entry| entry.foreign.clear());
-        for route in routes {
-            match self.by_prefix.get(&(route.table, route.prefix)) {
-                Some(&at) => self.entries[at as usize].known.push((route.metric, route.way)),
-                None => self.strays.push(route),
+        for KernelRoute { table, prefix, metric, way } in routes {
+            let next = number(self.entries.len());
+            let at = *self.by_prefix.entry((table, prefix)).or_insert(next);
+            if at == next {
+                self.entries.push(Entry::new(table, prefix));
+                self.queued.push(false);
+                before.push(Vec::new());
             }
+            self.entries[at as usize].known.push((metric, way));
         }
         for Foreign { table, prefix, metric, protocol } in foreign {
             if let Some(&at) = self.by_prefix.get(&(table, prefix)) {
