@@ -17,6 +17,7 @@
 //! | `spaces`, `outlet` | what is open, on the side of the loop |
 //! | `kernel`, `keeper`, `kept` | a thread beside it: the kernel's associations; namespaces and devices that come and go |
 //! | [`mod@records`] | the pairs that ESP tunnels start with |
+//! | [`steer`] | whoever keeps the kernel's routes |
 //! | `tell` | events on their way out |
 
 mod keeper;
@@ -41,7 +42,7 @@ use tokio::sync::{mpsc, watch};
 use crate::engine::esp::Reserve;
 use crate::engine::ledger::{Kind, Lost, NotReserved};
 use crate::engine::numbers::Numbers;
-use crate::engine::{Engine, Gate, Material, Pair, Setup, Transmit, WallTime};
+use crate::engine::{Engine, Material, Need, Pair, Setup, Transmit, WallTime};
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Report};
 use crate::io::local::{self, Bound, Handle, Question};
@@ -77,9 +78,9 @@ pub struct Daemon {
     kernel: Option<UnboundedReceiver<News>>,
     /// The first of it, heard while asleep.
     heard: Option<News>,
+    spaces: Spaces,
     /// Whoever keeps the kernel's routes.
     steersman: Option<Steersman>,
-    spaces: Spaces,
     inbox: Inbox,
     buffer: Box<[u8]>,
     outgoing: Vec<(Transmit, usize)>,
@@ -199,11 +200,13 @@ impl Daemon {
             self.engine.handle_suspend(now, slept);
         }
         self.engine.handle_timeout(now);
-        self.steer();
         // After all that has arrived by now has been taken: sockets may be closed here.
         self.hear_of_kernel();
+        self.steer();
         self.listen();
         self.transmit();
+        // That a probe could not leave is a sample, too: the next turn may be long in coming.
+        self.steer();
         self.reserve();
         self.tell();
     }
@@ -352,7 +355,7 @@ impl Daemon {
                 if refusal == Refusal::Gone && !lost.contains(&egress) {
                     lost.push(egress);
                     let why = format!("{} is missing", outlet.title());
-                    self.engine.handle_missing(now, Gate::Egress(egress), outlet.title(), &why);
+                    self.engine.handle_missing(now, Need::Egress(egress), outlet.title(), &why);
                 }
                 self.engine.handle_unsent(now, tunnel, sequence, refusal.unsent());
             });

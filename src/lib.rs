@@ -11,8 +11,8 @@
 //! The same words are used in code, configuration, logs and documents; there are no others for these
 //! things.
 //!
-//! A network namespace or a device that probes need is a **place**. It may be missing: then traffic could not
-//! leave either, so a probe is a failure at once, and says why.
+//! What probes **need** is a network namespace, or a device. It may be missing: then traffic could not leave
+//! either, so a probe is a failure at once, and says why.
 //!
 //! Of ESP: a **security association** is one direction's SPI, algorithm and keys. It *seals* probes or
 //! *opens* answers, and an ESP tunnel has a **pair** of them. Every sealed packet has a **sequence

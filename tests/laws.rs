@@ -295,7 +295,7 @@ fn law_3_and_law_6_no_prefix_is_ever_without_a_selected_route() {
         let noise = schedule::mix(7, step);
         let tunnel = u32::try_from(noise % 20).unwrap();
         let penalty = [0, DEGRADED, DOWN, DOWN + DEGRADED, u32::MAX][usize::try_from(noise >> 32).unwrap() % 5];
-        for change in table.set_penalty(tunnel, penalty) {
+        for change in table.set_penalty(tunnel, penalty, usize::MAX).first {
             assert!(!change.to.is_empty(), "{} would be without a route", change.prefix);
             assert_ne!(change.from, change.to);
         }

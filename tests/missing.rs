@@ -3,11 +3,11 @@
 mod sim;
 
 use adit::engine::event::Kind;
-use adit::engine::{Gate, State, Unsent};
+use adit::engine::{Need, State, Unsent};
 use sim::far::Sending;
 use sim::{Sim, at_ms, ms, tunnel};
 
-const BLUE: Gate = Gate::Namespace(1);
+const BLUE: Need = Need::Namespace(1);
 
 /// One tunnel in the namespace 0 by the egress 0, one in the namespace 1 by the egress 1.
 fn apart() -> Sim {
@@ -16,22 +16,22 @@ fn apart() -> Sim {
     Sim::recording(vec![tunnel(0), other], Vec::new(), 7, true)
 }
 
-fn lose(sim: &mut Sim, place: Gate, why: &str) {
+fn lose(sim: &mut Sim, need: Need, why: &str) {
     let name = why.split(" is ").next().unwrap_or_default().to_owned();
-    sim.command(|engine, now| engine.handle_missing(now, place, &name, why));
+    sim.command(|engine, now| engine.handle_missing(now, need, &name, why));
 }
 
-fn find(sim: &mut Sim, place: Gate) {
-    sim.command(|engine, now| engine.handle_found(now, place));
+fn find(sim: &mut Sim, need: Need) {
+    sim.command(|engine, now| engine.handle_found(now, need));
 }
 
-/// What was told of places, in order.
+/// What was told of them, in order.
 fn told(sim: &Sim) -> Vec<(&str, Option<&str>)> {
-    let places = sim.events.iter().filter_map(|event| {
-        let Kind::Place { place, reason } = &event.kind else { return None };
-        Some((place.as_str(), reason.as_deref()))
+    let needs = sim.events.iter().filter_map(|event| {
+        let Kind::Need { need, reason } = &event.kind else { return None };
+        Some((need.as_str(), reason.as_deref()))
     });
-    places.collect()
+    needs.collect()
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn a_tunnel_whose_namespace_is_missing_is_down_by_rule_1_and_says_why() {
 fn the_namespace_is_named_before_the_device_in_it() {
     let mut sim = apart();
     sim.far[1].sending = Sending::Missing;
-    lose(&mut sim, Gate::Egress(1), "device tun9 is missing");
-    lose(&mut sim, Gate::Egress(0), "device tun0 is missing");
+    lose(&mut sim, Need::Egress(1), "device tun9 is missing");
+    lose(&mut sim, Need::Egress(0), "device tun0 is missing");
     sim.run_until(at_ms(2_000));
     let reason = |sim: &mut Sim| sim.view(1).last_failure.unwrap().reason;
     assert_eq!(reason(&mut sim), "not sent: device tun9 is missing");

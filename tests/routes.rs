@@ -5,7 +5,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use adit::engine::routes::Moved;
 use adit::engine::{Route, RouteTable};
+
+/// Every prefix that moves is told.
+const ALL: usize = usize::MAX;
 
 fn route(prefix: &str, tunnel: u32, priority: u32, weight: u32) -> Route {
     Route {
@@ -53,17 +57,17 @@ fn the_longest_prefix_wins_whatever_its_priority_in_both_families() {
 fn a_penalty_reorders_and_is_computed_anew() {
     let mut table =
         RouteTable::new(vec![route("10.0.0.0/8", 0, 100, 1), route("10.0.0.0/8", 1, 200, 1)], Vec::new(), 2, false);
-    assert_eq!(table.set_penalty(0, 500_000).len(), 1);
+    assert_eq!(table.set_penalty(0, 500_000, ALL).count, 1);
     assert_eq!(taken(&table, "10.0.0.1", 0), Some(1));
-    assert_eq!(table.set_penalty(0, 500_000), []);
-    assert_eq!(table.set_penalty(1, 1_000_000).len(), 1);
+    assert_eq!(table.set_penalty(0, 500_000, ALL), Moved::default());
+    assert_eq!(table.set_penalty(1, 1_000_000, ALL).count, 1);
     assert_eq!(taken(&table, "10.0.0.1", 0), Some(0));
     // Both down: the order of the bases again, and still a way.
-    assert_eq!(table.set_penalty(0, 1_000_000), []);
+    assert_eq!(table.set_penalty(0, 1_000_000, ALL), Moved::default());
     assert_eq!(taken(&table, "10.0.0.1", 0), Some(0));
     let effective: Vec<u32> = table.iter().map(|(_, route, _)| table.effective_priority(route)).collect();
     assert_eq!(effective, [1_000_100, 1_000_200]);
-    assert_eq!(table.set_penalty(0, 0), []);
+    assert_eq!(table.set_penalty(0, 0, ALL), Moved::default());
 }
 
 #[test]
@@ -76,9 +80,9 @@ fn equals_share_flows_by_weight_and_a_flow_keeps_its_way() {
         shares
     };
     assert_eq!(shares(&table), BTreeMap::from([(0, 1_000), (1, 3_000)]));
-    table.set_penalty(1, 500_000);
+    table.set_penalty(1, 500_000, ALL);
     assert_eq!(shares(&table), BTreeMap::from([(0, 4_000)]));
-    table.set_penalty(0, 500_000);
+    table.set_penalty(0, 500_000, ALL);
     assert_eq!(shares(&table), BTreeMap::from([(2, 4_000)]));
 }
 
@@ -89,7 +93,7 @@ fn only_prefixes_over_the_tunnel_change_and_each_says_from_where_to_where() {
         [route(&prefix, n % 2, 100, 1), route(&prefix, 2, 200, 1)]
     });
     let mut table = RouteTable::new(routes.collect(), Vec::new(), 3, false);
-    let changes = table.set_penalty(0, 1_000_000);
+    let changes = table.set_penalty(0, 1_000_000, ALL).first;
     assert_eq!(changes.len(), 50);
     assert!(changes.iter().all(|change| change.from == [0] && change.to == [2]));
 }

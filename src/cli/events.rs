@@ -69,8 +69,8 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
         "warning" => format!("{}: {}", text("tunnel"), text("reason")),
         "obstacle" if event["reason"].is_null() => format!("{}: can be probed again", text("tunnel")),
         "obstacle" => format!("{}: cannot be probed: {}", text("tunnel"), text("reason")),
-        "place" if event["reason"].is_null() => format!("{} is there", text("place")),
-        "place" => format!("{}: its tunnels fail until it is there", text("reason")),
+        "need" if event["reason"].is_null() => format!("{} is there", text("need")),
+        "need" => format!("{}: its tunnels fail until it is there", text("reason")),
         "association" => {
             let spi = |name: &str| format!("{:#x}", event[name].as_u64().unwrap_or(0));
             format!("{}: new pair of associations, SPI {} out, {} in", text("tunnel"), spi("spi_out"), spi("spi_in"))

@@ -11,7 +11,7 @@ use super::kernel::{Sockets, Wish};
 use super::outlet::Outlet;
 use super::plan::Exit;
 use super::space::{Space, Way};
-use crate::engine::{Egress, Engine, Gate, Interface, Namespace, Time};
+use crate::engine::{Egress, Engine, Interface, Namespace, Need, Time};
 use crate::io::raw::Receiver;
 
 pub(super) struct Spaces {
@@ -84,7 +84,7 @@ impl Spaces {
                 return Err(error);
             }
         }
-        engine.handle_found(now, Gate::Namespace(namespace));
+        engine.handle_found(now, Need::Namespace(namespace));
         // New sockets let no ESP pass.
         engine.list_inlets_again();
         ways.into_iter().for_each(|(egress, way)| self.lead(engine, now, egress, way));
@@ -93,7 +93,7 @@ impl Spaces {
 
     /// A namespace is missing: everything in it is closed.
     pub(super) fn remove(&mut self, engine: &mut Engine, now: Time, namespace: Namespace, why: &str) {
-        engine.handle_missing(now, Gate::Namespace(namespace), self.title(namespace), why);
+        engine.handle_missing(now, Need::Namespace(namespace), self.title(namespace), why);
         let here = |(of, _): &mut (Namespace, Receiver)| *of == namespace;
         let receivers: Vec<Receiver> = self.receivers.extract_if(.., here).map(|(_, receiver)| receiver).collect();
         let outlets = self.outlets.iter_mut().filter(|outlet| outlet.namespace() == namespace);
@@ -106,8 +106,8 @@ impl Spaces {
     pub(super) fn lead(&mut self, engine: &mut Engine, now: Time, egress: Egress, way: Result<Way, String>) {
         let Some(outlet) = self.outlets.get_mut(egress as usize) else { return };
         match &way {
-            Ok(_) => engine.handle_found(now, Gate::Egress(egress)),
-            Err(why) => engine.handle_missing(now, Gate::Egress(egress), outlet.title(), why),
+            Ok(_) => engine.handle_found(now, Need::Egress(egress)),
+            Err(why) => engine.handle_missing(now, Need::Egress(egress), outlet.title(), why),
         }
         let old = outlet.lead(way.ok());
         self.is_news = true;

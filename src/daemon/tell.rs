@@ -36,8 +36,8 @@ pub(super) fn log(event: &Event) {
         Kind::Drain { tunnel, drained, penalty } => tracing::info!(tunnel, drained, penalty, "drain"),
         Kind::Obstacle { tunnel, reason: Some(reason) } => tracing::warn!(tunnel, "cannot be probed: {reason}"),
         Kind::Obstacle { tunnel, reason: None } => tracing::info!(tunnel, "can be probed again"),
-        Kind::Place { reason: Some(reason), .. } => tracing::warn!("{reason}: its tunnels fail until it is there"),
-        Kind::Place { place, reason: None } => tracing::info!("{place} is there"),
+        Kind::Need { reason: Some(reason), .. } => tracing::warn!("{reason}: its tunnels fail until it is there"),
+        Kind::Need { need, reason: None } => tracing::info!("{need} is there"),
         Kind::Association { tunnel, spi_out, spi_in } => {
             tracing::info!(
                 tunnel,

@@ -98,9 +98,9 @@ pub enum Kind {
     },
     /// What this host must have for probes to leave is missing, or is there again: a network namespace, a
     /// device.
-    Place {
+    Need {
         /// What it is, with its name.
-        place: String,
+        need: String,
         /// Why it is missing; null if it is there.
         reason: Option<String>,
     },

@@ -104,7 +104,7 @@ impl Engine {
             penalty: prober.penalty(),
             samples: samples.collect(),
             next: next(prober, now, stalls, wall),
-            last_failure: last_failure(prober, &self.gates),
+            last_failure: last_failure(prober, &self.needs),
             last_reject: last_reject(prober),
             last_hint: last_hint(prober),
             counters: prober.counters,

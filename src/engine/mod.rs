@@ -21,11 +21,11 @@ mod earliest;
 pub mod esp;
 pub mod event;
 pub mod explain;
-mod gates;
 pub mod health;
 pub mod inflight;
 mod kernel;
 pub mod ledger;
+mod needs;
 pub mod numbers;
 mod obstacle;
 mod outbox;
@@ -61,9 +61,9 @@ use crate::wire::probe::Encapsulation;
 use crate::wire::{self, Reject, payload::Secret};
 pub use associations::{Material, Pair, Start};
 use event::{Kind, Ring};
-pub use gates::Gate;
-use gates::Gates;
 pub use kernel::Steer;
+pub use needs::Need;
+use needs::Needs;
 pub use obstacle::Obstacle;
 use outbox::Outbox;
 use prober::{Prober, Stalls};
@@ -109,7 +109,7 @@ pub enum Unsent {
     LocalFault(&'static str),
     /// Traffic could not go either: a failure.
     Refused(&'static str),
-    /// The same, because a place is missing that [`Engine::handle_missing`] was told of.
+    /// The same, because something is missing that [`Engine::handle_missing`] was told of.
     Missing,
 }
 
@@ -157,7 +157,7 @@ pub struct Engine {
     turn: Time,
     stalls: Stalls,
     faults: Vec<Fault>,
-    gates: Gates,
+    needs: Needs,
     /// What to add to a [`Time`] for the wall clock's.
     wall_offset: u64,
 }
@@ -210,7 +210,7 @@ impl Engine {
             turn: now,
             stalls: Stalls::default(),
             faults: Vec::new(),
-            gates: Gates::default(),
+            needs: Needs::default(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
             probers,
         };

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::associations::Associations;
-use super::gates::{Gate, Gates};
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
+use super::needs::{Need, Needs};
 use super::obstacle::Obstacle;
 use super::penalty::{self, Drain};
 use super::rtt::Estimator;
@@ -42,17 +42,17 @@ pub enum Failure {
     Timeout,
     /// The kernel refused to send: traffic could not have left either.
     Refused(&'static str),
-    /// A gate was missing: nor could it then.
-    Missing(Gate),
+    /// What it needs was missing: nor could it then.
+    Missing(Need),
 }
 
 impl Failure {
     /// In words.
-    pub(super) fn reason(self, gates: &Gates) -> String {
+    pub(super) fn reason(self, needs: &Needs) -> String {
         match self {
             Self::Timeout => "timeout".to_owned(),
             Self::Refused(error) => format!("not sent: {error}"),
-            Self::Missing(gate) => format!("not sent: {}", gates.why(gate)),
+            Self::Missing(need) => format!("not sent: {}", needs.why(need)),
         }
     }
 }

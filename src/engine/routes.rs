@@ -21,6 +21,15 @@ pub struct Change {
     pub to: Vec<u32>,
 }
 
+/// The prefixes whose traffic moved, for one penalty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// How many.
+    pub count: usize,
+    /// The first of them.
+    pub first: Vec<Change>,
+}
+
 #[derive(Debug, Clone)]
 struct Entry {
     place: u32,
@@ -82,8 +91,9 @@ impl RouteTable {
             ..Self::default()
         };
         routes.into_iter().for_each(|route| table.insert(route));
-        for at in 0..table.entries.len() {
-            table.entries[at].selected = table.best(&table.entries[at]);
+        let Self { routes, penalties, entries, .. } = &mut table;
+        for entry in entries {
+            entry.selected = best(routes, penalties, &entry.routes).collect();
         }
         table
     }
@@ -111,46 +121,49 @@ impl RouteTable {
         }
     }
 
-    /// Sets what a tunnel's state costs, and returns the prefixes whose traffic moves for it.
-    pub fn set_penalty(&mut self, tunnel: u32, penalty: u32) -> Vec<Change> {
+    /// Sets what a tunnel's state costs, and returns the prefixes whose traffic moves for it: how many, and
+    /// the first `told` of them.
+    pub fn set_penalty(&mut self, tunnel: u32, penalty: u32, told: usize) -> Moved {
+        let mut moved = Moved::default();
         match self.penalties.get_mut(tunnel as usize) {
             Some(known) if *known != penalty => *known = penalty,
-            Some(_) | None => return Vec::new(),
+            Some(_) | None => return moved,
         }
         let touched = std::mem::take(&mut self.over[tunnel as usize]);
-        let changes = touched.iter().filter_map(|&at| self.select(at as usize)).collect();
-        self.over[tunnel as usize] = touched;
-        changes
-    }
-
-    fn select(&mut self, at: usize) -> Option<Change> {
-        let selected = self.best(&self.entries[at]);
-        let entry = &mut self.entries[at];
-        if selected == entry.selected {
-            return None;
+        for &at in &touched {
+            self.select(at as usize, told, &mut moved);
         }
-        let before = std::mem::replace(&mut entry.selected, selected);
-        let tunnels = |routes: &[u32]| routes.iter().map(|&route| self.routes[route as usize].tunnel).collect();
-        let entry = &self.entries[at];
-        Some(Change { place: entry.place, prefix: entry.prefix, from: tunnels(&before), to: tunnels(&entry.selected) })
+        self.over[tunnel as usize] = touched;
+        moved
     }
 
-    fn best(&self, entry: &Entry) -> Vec<u32> {
-        let effective = |route: &u32| self.effective_priority(&self.routes[*route as usize]);
-        let lowest = entry.routes.iter().map(effective).min();
-        entry.routes.iter().copied().filter(|route| Some(effective(route)) == lowest).collect()
+    /// Selects a prefix's routes anew. There may be many thousand prefixes, while probes wait: what is not
+    /// told costs no allocation.
+    fn select(&mut self, at: usize, told: usize, moved: &mut Moved) {
+        let Self { routes, penalties, entries, .. } = self;
+        let entry = &mut entries[at];
+        if best(routes, penalties, &entry.routes).eq(entry.selected.iter().copied()) {
+            return;
+        }
+        let tunnels = |selected: &[u32]| selected.iter().map(|&route| routes[route as usize].tunnel).collect();
+        let from = (moved.count < told).then(|| tunnels(&entry.selected));
+        entry.selected.clear();
+        entry.selected.extend(best(routes, penalties, &entry.routes));
+        let change = |from| Change { place: entry.place, prefix: entry.prefix, from, to: tunnels(&entry.selected) };
+        moved.first.extend(from.map(change));
+        moved.count += 1;
     }
 
     /// Base priority and penalty of a route's tunnel together.
     #[must_use]
     pub fn effective_priority(&self, route: &Route) -> u32 {
-        route.priority.saturating_add(self.penalty(route.tunnel))
+        effective_priority(&self.penalties, route)
     }
 
     /// What a tunnel's state costs at the moment.
     #[must_use]
     pub fn penalty(&self, tunnel: u32) -> u32 {
-        self.penalties.get(tunnel as usize).copied().unwrap_or(0)
+        penalty(&self.penalties, tunnel)
     }
 
     /// The route that a packet of this flow takes at a place: longest prefix, lowest effective priority,
@@ -227,6 +240,21 @@ impl RouteTable {
     pub fn standing(&self, route: u32) -> &Standing {
         self.standings.get(route as usize).unwrap_or(&Standing::NotManaged)
     }
+}
+
+fn penalty(penalties: &[u32], tunnel: u32) -> u32 {
+    penalties.get(tunnel as usize).copied().unwrap_or(0)
+}
+
+fn effective_priority(penalties: &[u32], route: &Route) -> u32 {
+    route.priority.saturating_add(penalty(penalties, route.tunnel))
+}
+
+/// Those of some routes, given by index, that have the lowest effective priority.
+fn best(routes: &[Route], penalties: &[u32], of: &[u32]) -> impl Iterator<Item = u32> {
+    let effective = |route: u32| effective_priority(penalties, &routes[route as usize]);
+    let lowest = of.iter().map(|&route| effective(route)).min();
+    of.iter().copied().filter(move |&route| Some(effective(route)) == lowest)
 }
 
 /// Indices are 32 bits wide; a configuration cannot reach that many routes.

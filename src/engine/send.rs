@@ -145,8 +145,8 @@ impl Engine {
             }
             Unsent::Refused(error) => self.refused(now, tunnel, sequence, Failure::Refused(error)),
             Unsent::Missing => {
-                let place = self.gates.missing(prober.settings.namespace, prober.settings.egress);
-                self.refused(now, tunnel, sequence, Failure::Missing(place));
+                let need = self.needs.missing(prober.settings.namespace, prober.settings.egress);
+                self.refused(now, tunnel, sequence, Failure::Missing(need));
             }
         }
         self.rearm(tunnel);

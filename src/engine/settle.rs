@@ -7,6 +7,7 @@ use super::event::Kind;
 use super::health::Transition;
 use super::inflight::{Purpose, Settled, Standing};
 use super::prober::Prober;
+use super::routes::Moved;
 use super::window::Outcome;
 use super::{Engine, Failure, State, Time};
 use crate::wire::{Reject, payload::Fields};
@@ -143,14 +144,14 @@ impl Engine {
         // The kernel's routes first: their traffic waits for it.
         self.steered.push_back(tunnel);
         let penalty = self.probers[tunnel as usize].penalty();
-        let changes = self.routes.set_penalty(tunnel, penalty);
-        for change in changes.iter().take(TOLD) {
+        let Moved { count, first } = self.routes.set_penalty(tunnel, penalty, TOLD);
+        for change in &first {
             let kind = self.moved(change);
             self.tell(at, kind);
         }
-        if changes.len() > TOLD {
+        if count > first.len() {
             let tunnel = self.name(tunnel).to_owned();
-            self.tell(at, Kind::Routes { tunnel, moved: changes.len() });
+            self.tell(at, Kind::Routes { tunnel, moved: count });
         }
     }
 

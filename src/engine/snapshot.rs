@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::gates::Gates;
+use super::needs::Needs;
 use super::obstacle::Obstacle;
 use super::penalty;
 use super::prober::Prober;
@@ -143,12 +143,12 @@ fn whole_or_null<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S
 impl Engine {
     /// All tunnels, in the order of the configuration.
     pub fn tunnels(&mut self, now: Time) -> Vec<TunnelView> {
-        self.probers.iter_mut().map(|prober| view(prober, &self.gates, now)).collect()
+        self.probers.iter_mut().map(|prober| view(prober, &self.needs, now)).collect()
     }
 
     /// One tunnel.
     pub fn tunnel(&mut self, now: Time, tunnel: u32) -> Option<TunnelView> {
-        self.probers.get_mut(tunnel as usize).map(|prober| view(prober, &self.gates, now))
+        self.probers.get_mut(tunnel as usize).map(|prober| view(prober, &self.needs, now))
     }
 
     /// The engine itself.
@@ -167,7 +167,7 @@ impl Engine {
     }
 }
 
-fn view(prober: &mut Prober, places: &Gates, now: Time) -> TunnelView {
+fn view(prober: &mut Prober, needs: &Needs, now: Time) -> TunnelView {
     prober.health.forget(now);
     let (health, style) = (&prober.health, prober.settings.onion.style);
     let state = health.state();
@@ -197,7 +197,7 @@ fn view(prober: &mut Prober, places: &Gates, now: Time) -> TunnelView {
         },
         rtt: rtt_view(prober),
         counters: prober.counters,
-        last_failure: last_failure(prober, places),
+        last_failure: last_failure(prober, needs),
         last_reject: last_reject(prober),
         last_hint: last_hint(prober),
         reason: reason(prober),
@@ -227,8 +227,8 @@ fn rtt_view(prober: &Prober) -> Option<RttView> {
     })
 }
 
-pub(super) fn last_failure(prober: &Prober, places: &Gates) -> Option<Dated> {
-    prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason(places) })
+pub(super) fn last_failure(prober: &Prober, needs: &Needs) -> Option<Dated> {
+    prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason(needs) })
 }
 
 pub(super) fn last_reject(prober: &Prober) -> Option<Dated> {

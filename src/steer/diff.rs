@@ -16,43 +16,47 @@ impl Entry {
             if self.known.iter().any(|(of, is)| of == metric && alike(way, is)) {
                 continue;
             }
-            let taken = self.taken(*metric).is_some();
-            if self.known.iter().all(|(of, _)| of != metric) {
-                if !taken && self.refusal(*metric, way).is_none() {
-                    changes.push(Change::AddRoute(self.route(*metric, way.clone())));
-                }
-                continue;
+            if self.known.iter().any(|(of, _)| of == metric) {
+                self.append(*metric, way, wanted, context, changes);
+            } else if self.taken(*metric).is_none() && self.refusal(*metric, way).is_none() {
+                changes.push(Change::AddRoute(self.route(*metric, way.clone())));
             }
-            match way {
-                // A hop of ours would share one route with those of others.
-                _ if taken && self.is_v6() => {}
-                // What it would hide goes first, if that may be.
-                Way::Hops(_)
-                    if self.is_v6()
-                        && known::would_hide(&self.known, *metric)
-                        && self.may_go(wanted, &self.known, context) => {}
-                // One hop more, each by itself. One that is there with another weight is deleted first.
-                Way::Hops(hops) if self.is_v6() => {
-                    let there = |hop: &&Hop| known::hops_at(&self.known, *metric).any(|is| leads_alike(hop, is));
-                    let missing = hops.iter().filter(|hop| !there(hop));
-                    let append = |hop: &Hop| Change::AppendRoute(self.route(*metric, Way::Hops(vec![*hop])));
-                    changes.extend(missing.map(append));
-                }
-                way if self.refusal(*metric, way).is_none() => {
-                    changes.push(Change::AppendRoute(self.route(*metric, way.clone())));
-                }
-                _ => {}
+        }
+    }
+
+    /// What is missing of a way where others of ours have the metric, which makes way for it then.
+    fn append(&self, metric: u32, way: &Way, wanted: &Known, context: &Context, changes: &mut Vec<Change>) {
+        let append = |way| Change::AppendRoute(self.route(metric, way));
+        if !self.is_v6() {
+            changes.extend(self.refusal(metric, way).is_none().then(|| append(way.clone())));
+            return;
+        }
+        if self.taken(metric).is_some() {
+            // A hop of ours would share one route with those of others.
+            return;
+        }
+        match way {
+            // What it would hide goes first, if that may be.
+            Way::Hops(_) if known::would_hide(&self.known, metric) && self.may_go(wanted, &self.known, context) => {}
+            // One hop more, each by itself. One that is there with another weight is deleted first.
+            Way::Hops(hops) => {
+                let there = |hop: &&Hop| known::hops_at(&self.known, metric).any(|is| leads_alike(hop, is));
+                changes.extend(hops.iter().filter(|hop| !there(hop)).map(|hop| append(Way::Hops(vec![*hop]))));
+            }
+            Way::Object(_) | Way::Unreachable | Way::Other => {
+                changes.extend(self.refusal(metric, way).is_none().then(|| append(way.clone())));
             }
         }
     }
 
     /// What is surplus, so far as it may go by now. Whether there is more to be done after that.
     pub(super) fn deletes(&self, wanted: &Known, context: &Context, changes: &mut Vec<Change>) -> bool {
-        if !self.may_go(wanted, &self.known, context) {
+        let surplus = self.surplus(wanted, context);
+        if surplus.is_empty() || !self.may_go(wanted, &self.known, context) {
             return false;
         }
         let (mut left, mut again, before) = (self.known.clone(), false, changes.len());
-        for (metric, way) in self.surplus(wanted, context) {
+        for (metric, way) in surplus {
             let mut after = left.clone();
             known::delete(&mut after, self.is_v6(), metric, &way);
             // A route before it may be hit in its place. That one is wanted, and comes back behind it.
@@ -73,11 +77,14 @@ impl Entry {
 
     /// Something must be left that carries the traffic, and is to stay.
     fn may_go(&self, wanted: &Known, left: &Known, context: &Context) -> bool {
+        let up = |hop: &Hop| context.is_up(hop.device);
         let serves = |(metric, way): &(u32, Way)| match way {
             Way::Hops(hops) if self.is_v6() => {
-                hops.iter().any(|hop| known::hops_at(left, *metric).any(|is| leads_alike(hop, is)))
+                hops.iter().any(|hop| known::hops_at(left, *metric).any(|is| leads_alike(hop, is) && up(is)))
             }
-            Way::Hops(_) | Way::Object(_) => left.iter().any(|(of, is)| of == metric && alike(way, is)),
+            Way::Hops(_) | Way::Object(_) => left.iter().any(|(of, is)| {
+                of == metric && alike(way, is) && if let Way::Hops(hops) = is { hops.iter().any(up) } else { true }
+            }),
             Way::Unreachable | Way::Other => false,
         };
         context.ending || wanted.iter().any(serves)
@@ -90,22 +97,21 @@ impl Entry {
                 let has = |hop: &&Hop| known::hops_at(there, *metric).any(|is| leads_alike(hop, is));
                 hops.len() - hops.iter().filter(has).count()
             }
-            way => usize::from(!there.iter().any(|(of, is)| of == metric && alike(way, is))),
+            Way::Hops(_) | Way::Object(_) | Way::Unreachable | Way::Other => {
+                usize::from(!there.iter().any(|(of, is)| of == metric && alike(way, is)))
+            }
         };
         wanted.iter().map(misses).sum()
     }
 
-    /// What is there and not wanted; of IPv6, each hop by itself.
+    /// What is there and not wanted, so far as it may go; of IPv6, each hop by itself.
     fn surplus(&self, wanted: &Known, context: &Context) -> Known {
         let mut surplus = Vec::new();
         for (at, (metric, way)) in self.known.iter().enumerate() {
             let kept = wanted.iter().find(|(of, _)| of == metric).map(|(_, kept)| kept);
             if let (Way::Hops(there), true) = (way, self.is_v6()) {
-                let kept = if let Some(Way::Hops(kept)) = kept { &kept[..] } else { &[] };
-                let stays = |hop: &Hop| {
-                    kept.iter().any(|one| if kept.len() == 1 { leads_alike(one, hop) } else { weigh_alike(one, hop) })
-                };
-                surplus.extend(there.iter().filter(|hop| !stays(hop)).map(|hop| (*metric, Way::Hops(vec![*hop]))));
+                let goes = there.iter().filter(|hop| !stays(hop, kept));
+                surplus.extend(goes.map(|hop| (*metric, Way::Hops(vec![*hop]))));
             } else {
                 let earlier = |kept| self.known[..at].iter().any(|(of, is)| of == metric && alike(kept, is));
                 if !kept.is_some_and(|kept| alike(kept, way) && !earlier(kept)) {
@@ -155,6 +161,12 @@ impl Entry {
         };
         !context.ending && hops.iter().any(lacks)
     }
+}
+
+/// Whether an IPv6 hop is one of what is wanted. Alone it has no weight.
+fn stays(hop: &Hop, kept: Option<&Way>) -> bool {
+    let Some(Way::Hops(kept)) = kept else { return false };
+    kept.iter().any(|one| if kept.len() == 1 { leads_alike(one, hop) } else { weigh_alike(one, hop) })
 }
 
 /// Whether anything is left that leads out of a device that is up.

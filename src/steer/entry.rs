@@ -194,18 +194,24 @@ impl Entry {
         }
     }
 
+    /// Whether a picture shows what could not be deleted.
+    pub(super) fn shows(&self, Stuck { metric, way, theirs }: &Stuck) -> bool {
+        let shows = match way {
+            Way::Hops(hops) => hops.iter().any(|hop| known::hops_at(&self.known, *metric).any(|is| is == hop)),
+            Way::Object(_) | Way::Unreachable | Way::Other => {
+                self.known.iter().any(|(of, is)| of == metric && is == way)
+            }
+        };
+        *theirs && shows
+    }
+
     /// Forgets what the kernel did not take: the picture has changed. Whether there was anything.
     pub(super) fn forgive(&mut self) -> bool {
-        let Self { known, stuck, .. } = self;
+        let mut stuck = std::mem::take(&mut self.stuck);
         let before = stuck.len();
-        stuck.retain(|Stuck { metric, way, theirs }| {
-            let still = match way {
-                Way::Hops(hops) => hops.iter().any(|hop| known::hops_at(known, *metric).any(|is| is == hop)),
-                way => known.iter().any(|(of, is)| of == metric && is == way),
-            };
-            *theirs && still
-        });
+        stuck.retain(|stuck| self.shows(stuck));
         let forgiven = before > stuck.len();
+        self.stuck = stuck;
         !std::mem::take(&mut self.refused).is_empty() || forgiven
     }
 
@@ -215,14 +221,7 @@ impl Entry {
         match change {
             Change::AddRoute(KernelRoute { metric, way, .. })
             | Change::AppendRoute(KernelRoute { metric, way, .. }) => {
-                // What is ours again, can be deleted again.
-                let hops = |way: &Way| if let Way::Hops(hops) = way { hops.clone() } else { Vec::new() };
-                let added = hops(&way);
-                let same = |stuck: &Stuck| {
-                    stuck.way == way
-                        || v6 && hops(&stuck.way).iter().any(|hop| added.iter().any(|one| leads_alike(one, hop)))
-                };
-                self.stuck.retain(|stuck| stuck.metric != metric || !same(stuck));
+                self.release(metric, &way);
                 known::add(&mut self.known, v6, metric, way)
             }
             Change::DeleteRoute(KernelRoute { metric, way, .. }) => {
@@ -237,6 +236,17 @@ impl Entry {
             | Change::AddRule(_)
             | Change::DeleteRule(_) => false,
         }
+    }
+
+    /// What is ours again can be deleted again.
+    fn release(&mut self, metric: u32, added: &Way) {
+        let same = |stuck: &Way| match (stuck, added) {
+            (Way::Hops(stuck), Way::Hops(added)) => {
+                stuck.iter().any(|hop| added.iter().any(|one| leads_alike(one, hop)))
+            }
+            (stuck, added) => stuck == added,
+        };
+        self.stuck.retain(|stuck| stuck.metric != metric || !same(&stuck.way));
     }
 
     /// The kernel did not do it.

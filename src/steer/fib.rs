@@ -8,6 +8,7 @@
 //! poll_standings, poll_notes     what became of the routes, what a person should know
 //! ```
 
+mod gather;
 mod outcome;
 mod picture;
 
@@ -18,12 +19,10 @@ use ipnet::IpNet;
 use super::context::Context;
 use super::entry::{Entry, Leg};
 use super::groups::Groups;
-use super::{Change, Foreign, KernelRoute, Mode, Note, Rule, Setup, Way, number, text};
+use super::{Change, Foreign, KernelRoute, Mode, Note, Rule, Setup, number, text};
 use crate::engine::Standing;
 use crate::wire::Family;
 
-/// Prefixes whose changes are gathered in one batch: between two batches a fresh verdict is heard.
-const CHUNK: usize = 512;
 /// To whom a change of the batch belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
@@ -195,108 +194,10 @@ impl Fib {
         (0..number(self.entries.len())).for_each(|at| self.touch(at));
     }
 
-    /// The next changes to be made, all in one go; empty once the kernel has all that it should have.
-    /// [`Self::handle_outcome`] must follow.
-    pub fn poll_changes(&mut self) -> &[Change] {
-        (self.batch, self.owners) = (Vec::new(), Vec::new());
-        while self.seen && self.batch.is_empty() {
-            match self.stage {
-                Stage::Common => self.gather_common(),
-                Stage::Add => self.gather_adds(),
-                Stage::Delete => self.gather_deletes(),
-            }
-            let idle = self.batch.is_empty() && self.stage == Stage::Common && self.dirty.is_empty();
-            if idle && !self.gather_last() {
-                break;
-            }
-        }
-        &self.batch
-    }
-
-    /// Objects and rules, which routes and packets need.
-    fn gather_common(&mut self) {
-        if self.context.mode == Mode::Nexthop {
-            self.groups.adds(&self.context, &mut self.batch);
-            self.owners.resize(self.batch.len(), Owner::Nexthop);
-        }
-        if !self.context.ending {
-            let missing = self.rules.iter().filter(|rule| !self.known_rules.contains(*rule));
-            let missing = missing.filter(|rule| !self.refused_rules.contains(*rule));
-            self.batch.extend(missing.map(|rule| Change::AddRule(rule.clone())));
-            self.owners.resize(self.batch.len(), Owner::Rule);
-        }
-        if self.batch.is_empty() && !self.dirty.is_empty() {
-            self.stage = Stage::Add;
-        }
-    }
-
-    fn gather_adds(&mut self) {
-        let count = self.dirty.len().min(CHUNK);
-        self.chunk = self.dirty.drain(..count).collect();
-        for at in &self.chunk {
-            self.queued[*at as usize] = false;
-            let entry = &self.entries[*at as usize];
-            entry.adds(&entry.wanted(&self.context, &self.groups), &self.context, &mut self.batch);
-            self.owners.resize(self.batch.len(), Owner::Entry(*at));
-        }
-        self.stage = Stage::Delete;
-    }
-
-    fn gather_deletes(&mut self) {
-        for at in std::mem::take(&mut self.chunk) {
-            let entry = &self.entries[at as usize];
-            let wanted = entry.wanted(&self.context, &self.groups);
-            let again = entry.deletes(&wanted, &self.context, &mut self.batch);
-            self.owners.resize(self.batch.len(), Owner::Entry(at));
-            if again {
-                self.touch(at);
-            }
-            self.tell_standing(at);
-        }
-        self.stage = Stage::Common;
-    }
-
-    /// What only goes when everything else is as it should be. Whether there was any.
-    fn gather_last(&mut self) -> bool {
-        let Context { settled, ending, .. } = self.context;
-        if !settled && !ending {
-            return false;
-        }
-        self.batch.extend(self.strays.iter().cloned().map(Change::DeleteRoute));
-        self.owners.resize(self.batch.len(), Owner::Stray);
-        let wanted = |rule: &&Rule| !ending && self.rules.contains(rule);
-        let surplus = self.known_rules.iter().filter(|rule| !wanted(rule)).cloned();
-        self.batch.extend(surplus.map(Change::DeleteRule));
-        self.owners.resize(self.batch.len(), Owner::Rule);
-        if self.batch.is_empty() {
-            let used: BTreeSet<u32> = self.used_objects();
-            self.groups.deletes(&self.context, |id| used.contains(&id), &mut self.batch);
-            self.owners.resize(self.batch.len(), Owner::Nexthop);
-        }
-        !self.batch.is_empty()
-    }
-
-    fn used_objects(&self) -> BTreeSet<u32> {
-        let of = |(_, way): &(u32, Way)| if let Way::Object(id) = way { Some(*id) } else { None };
-        self.entries.iter().flat_map(|entry| entry.known.iter().filter_map(of)).collect()
-    }
-
     /// The batch that was gathered last.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
         &self.batch
-    }
-
-    fn tell_standing(&mut self, at: u32) {
-        let entry = &self.entries[at as usize];
-        let now = |leg: &Leg| entry.standing(leg, &self.context, &self.groups);
-        let standings: Vec<Standing> = entry.legs.iter().map(now).collect();
-        for (leg, standing) in self.entries[at as usize].legs.iter_mut().zip(standings) {
-            if leg.told != standing {
-                leg.told = standing.clone();
-                self.standings.push((leg.route, standing));
-            }
-        }
     }
 
     /// How routes stand whose standing has changed, by their index in the configuration.

@@ -56,9 +56,9 @@ pub(super) fn add(known: &mut Known, v6: bool, metric: u32, mut way: Way) -> boo
         hops.iter_mut().filter(|hop| hop.via.is_none()).for_each(|hop| hop.weight = 1);
     }
     let gateway = matches!(&way, Way::Hops(hops) if hops.iter().any(|hop| hop.via.is_some()));
-    let here = || known.iter().enumerate().filter(|(_, (of, _))| v6 && *of == metric);
-    let siblings = here().find(|(_, (_, way))| gateway && has_gateway(way)).or_else(|| here().last());
-    let siblings = siblings.map(|(at, _)| at);
+    let here = |(of, _): &(u32, Way)| v6 && *of == metric;
+    let siblings = known.iter().position(|route| here(route) && gateway && has_gateway(&route.1));
+    let siblings = siblings.or_else(|| known.iter().rposition(here));
     match (siblings.map(|at| &mut known[at].1), way) {
         (Some(Way::Hops(siblings)), Way::Hops(hops)) => {
             siblings.extend(hops);

@@ -273,7 +273,7 @@ fn pictured_once() {
     net.make(&stable.iter().cloned().map(Change::AddRoute).collect::<Vec<_>>());
     let mut somebody = netns::within(Some(&net.namespace), || fib::open(TAG + 1, 1 << 20)).unwrap().writer;
     let mut there = false;
-    for times in [10, 31, 60, 90, 121] {
+    for times in [121, 121, 10, 61, 90] {
         let mut parts = 0;
         let found = net.reader.picture(
             |_, _| false,

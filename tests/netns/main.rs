@@ -17,6 +17,7 @@
 //! | [`commands`] | the built program, end to end |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
 //! | [`silent`] | the built program where it must not or cannot seal, and what it says then |
+//! | [`spaces`] | the built program where namespaces and devices are missing, come and go |
 //! | [`fib`] | the kernel's routes, objects and rules: changed by us and seen by `ip`, and the other way round |
 //! | [`fib_edges`] | what must be refused, what must not be hit, what must not be lost |
 //! | [`hearing`] | what others change there is heard, and what we change is not |
@@ -206,10 +207,10 @@ fn main() -> ExitCode {
         commands::cases(),
         sealed::cases(),
         silent::cases(),
+        spaces::cases(),
         fib::cases(),
         fib_edges::cases(),
         hearing::cases(),
-        spaces::cases(),
         crash::cases(),
         steering::cases(),
     ];

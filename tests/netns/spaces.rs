@@ -109,7 +109,12 @@ fn site_with(name: impl FnOnce(&Site) -> Name) -> (Site, Name) {
     let site = Site::new();
     let name = name(&site);
     let netns = format!("name = \"ams-1\"\nnetns = \"{}\"", name.path.display());
-    site.write("adit.conf", &site.configuration().replace("name = \"ams-1\"", &netns));
+    // The other one is to be called sick by no busy machine.
+    let patient = "interface_address = \"10.100.0.10/31\"\n[tunnel.health_check]\ntimeout = \"5s\"\n\
+                   down_window = \"12s\"\n[tunnel.health_check.rules]\ndegraded_window = \"5m\"";
+    let text = site.configuration().replace("name = \"ams-1\"", &netns);
+    assert!(text.contains("interface_address = \"10.100.0.10/31\""));
+    site.write("adit.conf", &text.replace("interface_address = \"10.100.0.10/31\"", patient));
     (site, name)
 }
 
@@ -120,9 +125,9 @@ fn events(site: &Site, kind: &str) -> Vec<Value> {
 }
 
 /// What was told of namespaces and devices: why they are missing, or that they are there.
-fn places(site: &Site) -> Vec<String> {
+fn needs(site: &Site) -> Vec<String> {
     let what = |event: Value| event["reason"].as_str().map_or("there".to_owned(), str::to_owned);
-    events(site, "place").into_iter().map(what).collect()
+    events(site, "need").into_iter().map(what).collect()
 }
 
 fn transitions(site: &Site, tunnel: &str) -> Vec<(String, u64)> {
@@ -168,14 +173,14 @@ fn a_namespace_may_come_later() {
     let log = site.read("adit.conf.log");
     assert!(log.contains(&format!("WARN {missing}: its tunnels fail until it is there")), "{log}");
     assert!(site.say(&["events"]).contains(&missing));
-    assert_eq!(places(&site), [&*missing]);
+    assert_eq!(needs(&site), [&*missing]);
 
     // As between the two steps of `ip netns add`; and a namespace, but none of a network.
     name.make();
     let before = counter(&site, "ams-1", "lost");
     // At ten a second, it is looked at more than once meanwhile.
     eventually("more failures", || counter(&site, "ams-1", "lost") >= before + 20);
-    assert_eq!(places(&site), [&*missing]);
+    assert_eq!(needs(&site), [&*missing]);
     name.mount("/proc/self/ns/uts");
     let unusable = format!("network namespace {path} cannot be used: it is a namespace, but not of the network");
     await_failure(&site, "ams-1", &unusable);
@@ -184,7 +189,7 @@ fn a_namespace_may_come_later() {
 
     let _blue = Blue::under(&name, &site);
     site.await_state("ams-1", "healthy");
-    assert_eq!(places(&site), [&missing, &unusable, &missing, "there"]);
+    assert_eq!(needs(&site), [&missing, &unusable, &missing, "there"]);
     let log = site.read("adit.conf.log");
     assert!(log.contains(&format!("INFO network namespace {path} is there")), "{log}");
     assert_calm(&site, "fra-1");
@@ -205,7 +210,7 @@ fn a_namespace_that_is_deleted_is_let_go_of() {
 
     let blue = Blue::under(&name, &site);
     site.await_state("ams-1", "healthy");
-    assert_eq!(places(&site), [&missing, "there"]);
+    assert_eq!(needs(&site), [&missing, "there"]);
     // While it is down, and nothing is sent.
     drop(blue.reflector);
     site.await_state("ams-1", "down");
@@ -231,7 +236,7 @@ fn another_one_under_the_same_name_is_taken() {
     let _blue = Blue::of(far, &site);
     let others =
         format!("network namespace {} was deleted, and there is another one of that name", name.path.display());
-    assert_eq!(places(&site), [&others, "there"]);
+    assert_eq!(needs(&site), [&others, "there"]);
     let received = || counter(&site, "ams-1", "received");
     let so_far = received();
     eventually("answers from there", || received() > so_far + 10);
@@ -244,7 +249,7 @@ fn another_one_under_the_same_name_is_taken() {
     drop(same);
     let so_far = received();
     eventually("answers from there", || received() > so_far + 20);
-    assert_eq!(places(&site), [&others, "there"], "it is the same");
+    assert_eq!(needs(&site), [&others, "there"], "it is the same");
     assert_calm(&site, "fra-1");
 }
 
@@ -257,7 +262,7 @@ fn fifty_namespaces_later_nothing_is_left_open() {
     let least = || (0..20).map(|_| daemon.descriptors()).min().unwrap();
     let before = least();
     let mut seen = 0;
-    let told = || places(&site).iter().filter(|what| what.as_str() == "there").count();
+    let told = || needs(&site).iter().filter(|what| what.as_str() == "there").count();
     for round in 0..50 {
         name.unmount();
         if round % 3 == 0 {
@@ -273,7 +278,7 @@ fn fifty_namespaces_later_nothing_is_left_open() {
     name.unmount();
     let _blue = Blue::under(&name, &site);
     site.await_state("ams-1", "healthy");
-    assert!(told() > 5, "{:?}", places(&site));
+    assert!(told() > 5, "{:?}", needs(&site));
     eventually("as few descriptors as before", || daemon.descriptors() <= before);
     let tasks = fs::read_dir(format!("/proc/{}/task", daemon.child.id())).unwrap().count();
     assert!(tasks <= 8, "{tasks} threads");
@@ -341,7 +346,7 @@ fn an_underlay_device_may_come_and_go() {
         indices.push(netns::within(Some(near), || Ok(if_nametoindex("up0")?)).unwrap());
         let reflectors = TUNNELS.map(|name| Running::start(&far, &mut site.command("reflect", &format!("{name}.far"))));
         TUNNELS.iter().for_each(|name| site.await_state(name, "healthy"));
-        assert_eq!(places(&site).iter().filter(|what| *what == "there").count(), 2 * round);
+        assert_eq!(needs(&site).iter().filter(|what| *what == "there").count(), 2 * round);
         drop((reflectors, far));
         eventually("the device is gone", || !netns::within(Some(near), || Ok(if_nametoindex("up0").is_ok())).unwrap());
         TUNNELS.iter().for_each(|name| await_failure(&site, name, missing));

@@ -1,7 +1,5 @@
 //! Anything at any time.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
 use adit::steer::{Change, KernelRoute, Leg, Mode, Setup, Way};
 use ipnet::IpNet;
 use proptest::prelude::*;
@@ -9,9 +7,10 @@ use proptest::test_runner::RngSeed;
 
 use super::kernel::{Kernel, STATIC, TAG};
 use super::rig::Rig;
+use super::setup::{DEGRADED, DOWN, gateway};
 
 const TUNNELS: u32 = 3;
-const COSTS: [u32; 3] = [0, 500_000, 1_000_000];
+const COSTS: [u32; 3] = [0, DEGRADED, DOWN];
 const PREFIXES: [&str; 5] = ["10.20.0.0/16", "10.30.0.0/16", "192.0.2.0/24", "2001:db8:20::/48", "2001:db8:30::/48"];
 
 /// One thing that happens.
@@ -40,11 +39,6 @@ enum Event {
 
 fn leg(prefix: usize, tunnel: u32, priority: u32, weight: u16, how: u8) -> Leg {
     let prefix: IpNet = PREFIXES[prefix].parse().unwrap();
-    let number = u16::try_from(tunnel).unwrap();
-    let via = match prefix {
-        IpNet::V4(_) => Ipv4Addr::new(10, 100, tunnel as u8, 2).into(),
-        IpNet::V6(_) => Ipv6Addr::new(0xfd00, number, 0, 0, 0, 0, 0, 2).into(),
-    };
     Leg {
         route: 0,
         tunnel,
@@ -53,7 +47,7 @@ fn leg(prefix: usize, tunnel: u32, priority: u32, weight: u16, how: u8) -> Leg {
         priority,
         weight,
         device: (how != 0).then(|| format!("gre{tunnel}")),
-        via: (how != 1).then_some(via),
+        via: (how != 1).then(|| gateway(&prefix, tunnel)),
         onlink: false,
     }
 }
@@ -199,7 +193,7 @@ proptest! {
         for event in script {
             rig = happen(rig, event);
             // What others do is seen at once, mostly.
-            if rig.stale && rig.changes.len() % 4 != 0 {
+            if rig.stale && !rig.changes.len().is_multiple_of(4) {
                 rig.look();
             }
         }

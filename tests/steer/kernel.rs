@@ -188,7 +188,8 @@ impl Kernel {
             }
             Change::DeleteRule(rule) => {
                 let at = self.rules.iter().position(|(protocol, is)| *protocol == tag && is == rule);
-                at.map(|at| drop(self.rules.remove(at))).ok_or(ENOENT)
+                self.rules.remove(at.ok_or(ENOENT)?);
+                Ok(())
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The planner of the kernel's routes against a model of the kernel: law 6, and what follows from it.
 
 #![expect(clippy::unwrap_used, reason = "a model that cannot go on must fail")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "what is meant is named, the rest is not")]
 
 mod chaos;
 mod kernel;
@@ -13,3 +14,4 @@ mod scenes_verdicts;
 mod setup;
 mod v4;
 mod v6;
+mod wanted;

@@ -218,3 +218,27 @@ fn an_object_of_ours_that_nothing_wants_stays_while_a_group_has_it() {
     rig.run();
     rig.assert_settled();
 }
+
+#[test]
+fn a_hop_that_another_adds_to_ours_is_asked_for_once_and_left() {
+    let mut rig = Rig::start(Kernel::with_devices(3), pair(Mode::Metric));
+    rig.judge(&[0, 0]);
+    let (prefix, index) = (V6.parse().unwrap(), rig.kernel.index("gre2").unwrap());
+    let hop = Hop { device: index, via: Some(gateway(&prefix, 2)), onlink: false, weight: 1 };
+    let route = KernelRoute { table: 254, prefix, metric: 200, way: Way::Hops(vec![hop]) };
+    rig.kernel.add(STATIC, &route, false).unwrap();
+    // The kernel tells of one route of ours with two hops.
+    rig.outside = true;
+    rig.look();
+    rig.run();
+    assert_eq!(rig.refused, [(Change::DeleteRoute(route.clone()), 3)]);
+    for _ in 0..3 {
+        rig.look();
+        assert_eq!(rig.run(), 0);
+    }
+    rig.kernel.delete(STATIC, &route).unwrap();
+    rig.outside = true;
+    rig.look();
+    rig.run();
+    rig.assert_settled();
+}

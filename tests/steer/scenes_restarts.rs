@@ -163,3 +163,37 @@ fn a_group_of_an_earlier_run_is_found_again() {
     assert_eq!(rig.changes, []);
     assert_eq!(rig.kernel.objects.keys().copied().collect::<Vec<_>>(), ids);
 }
+
+#[test]
+fn a_weight_that_the_kernel_does_not_show_is_put_right_when_it_matters() {
+    let legs = |weight| [heavy(leg(V6, 0, 100), 1), heavy(leg(V6, 1, 100), weight)];
+    let mut rig = Rig::start(Kernel::with_devices(2), setup(Mode::Metric, legs(7)));
+    rig.judge(&[DOWN, 0]);
+    let mut rig = rig.restart(setup(Mode::Metric, legs(3)));
+    rig.judge(&[DOWN, 0]);
+    rig.assert_settled();
+    rig.verdict(0, 0);
+    rig.run();
+    rig.assert_settled();
+}
+
+#[test]
+fn an_object_that_stands_before_what_is_surplus_comes_back_behind_it() {
+    // Killed when the object had been added, and then again when the hops had been.
+    for life in 0..12 {
+        for again in 0..12 {
+            let mut rig = Rig::start(Kernel::with_devices(3), pair(Mode::Nexthop));
+            rig.judge(&[0, 0]);
+            let mut rig = rig.restart(pair(Mode::Metric));
+            rig.life = Some(life);
+            rig.judge(&[0, 0]);
+            let mut rig = rig.restart(pair(Mode::Nexthop));
+            rig.life = Some(again);
+            rig.judge(&[0, 0]);
+            let mut rig = rig.restart(pair(Mode::Nexthop));
+            rig.run();
+            rig.judge(&[DEGRADED, 0]);
+            rig.assert_settled();
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Verdicts: law 6, and what they cost.
 
-use adit::steer::{Change, Mode};
+use adit::steer::{Change, Fib, Leg, Link, Mode, Picture};
 
 use super::kernel::Kernel;
 use super::rig::Rig;
@@ -146,4 +146,26 @@ fn rules_are_made_before_anything_and_go_after_everything() {
     rig.judge(&[DOWN, 0]);
     assert_eq!(rig.changes.last(), Some(&Change::DeleteRule(rule(1_000, 100))));
     rig.assert_settled();
+}
+
+#[test]
+fn there_are_numbers_for_more_objects_than_anybody_has_tunnels() {
+    let legs = (0..40_000_u32).map(|tunnel| {
+        let prefix = format!("10.{}.{}.0/24", tunnel / 256, tunnel % 256);
+        Leg { tunnel, device: Some(format!("gre{tunnel}")), ..bare(leg(&prefix, 0, 100)) }
+    });
+    let setup = setup(Mode::Nexthop, legs.collect::<Vec<_>>());
+    let link = |number: u32| Link { index: number + 2, name: format!("gre{number}"), up: true };
+    let links = (0..40_000).map(link).collect();
+    let mut fib = Fib::new(super::kernel::TAG, setup);
+    fib.handle_picture(Picture { links, nexthops: Some(Vec::new()), ..Picture::default() });
+    let mut ids = std::collections::BTreeSet::new();
+    for _ in 0..2 {
+        let changes = fib.poll_changes();
+        ids.extend(
+            changes.iter().filter_map(|change| if let Change::AddNexthop(new) = change { Some(new.id) } else { None }),
+        );
+        fib.handle_outcome(Vec::new());
+    }
+    assert_eq!(ids.len(), 80_000);
 }

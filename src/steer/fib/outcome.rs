@@ -9,41 +9,45 @@ impl Fib {
     pub fn handle_outcome(&mut self, mut refusals: Vec<Refusal>) {
         refusals.sort_unstable_by_key(|refusal| std::cmp::Reverse(refusal.place));
         let batch = std::mem::take(&mut self.batch);
+        let mut objects = false;
         for (place, (change, owner)) in batch.into_iter().zip(std::mem::take(&mut self.owners)).enumerate() {
             if refusals.last().is_some_and(|refusal| refusal.place == place)
                 && let Some(refusal) = refusals.pop()
             {
+                objects |= owner == Owner::Nexthop;
                 self.refused(owner, change, refusal);
             } else {
-                self.done(owner, change);
+                objects |= self.done(owner, change);
             }
+        }
+        // Routes over a new group can be made only now, and what has become of an object is to be told.
+        if objects {
+            (0..number(self.entries.len())).for_each(|at| self.touch(at));
         }
     }
 
-    fn done(&mut self, owner: Owner, change: Change) {
+    /// Whether there is a new object.
+    fn done(&mut self, owner: Owner, change: Change) -> bool {
         if !self.untaken.is_empty() && matches!(owner, Owner::Nexthop | Owner::Rule) {
             self.untaken.remove(&text::change(&change, self.tag, &self.context));
         }
-        match owner {
-            Owner::Entry(at) => self.doubt |= self.entries[at as usize].done(change),
-            Owner::Stray => self.strays.clear(),
-            Owner::Nexthop => {
-                // Routes over a new group can be made only now.
-                if self.groups.done(&change) {
-                    (0..number(self.entries.len())).for_each(|at| self.touch(at));
-                }
-            }
-            Owner::Rule => match change {
-                Change::AddRule(rule) => drop(self.known_rules.insert(rule)),
-                Change::DeleteRule(rule) => drop(self.known_rules.remove(&rule)),
+        match (owner, change) {
+            (Owner::Entry(at), change) => self.doubt |= self.entries[at as usize].done(change),
+            (Owner::Stray, _) => self.strays.clear(),
+            (Owner::Nexthop, change) => return self.groups.done(&change),
+            (Owner::Rule, Change::AddRule(rule)) => drop(self.known_rules.insert(rule)),
+            (Owner::Rule, Change::DeleteRule(rule)) => drop(self.known_rules.remove(&rule)),
+            (
+                Owner::Rule,
                 Change::AddRoute(_)
                 | Change::AppendRoute(_)
                 | Change::DeleteRoute(_)
                 | Change::AddNexthop(_)
                 | Change::ReplaceNexthop(_)
-                | Change::DeleteNexthop(_) => {}
-            },
+                | Change::DeleteNexthop(_),
+            ) => {}
         }
+        false
     }
 
     fn refused(&mut self, owner: Owner, change: Change, refusal: Refusal) {
@@ -64,7 +68,6 @@ impl Fib {
             Owner::Nexthop => {
                 self.tell_refusal(&change, &refusal);
                 self.groups.refuse(&change, refusal);
-                (0..number(self.entries.len())).for_each(|at| self.touch(at));
             }
             Owner::Rule => {
                 self.tell_refusal(&change, &refusal);

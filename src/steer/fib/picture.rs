@@ -6,7 +6,7 @@ use super::{Fib, Stage};
 use crate::engine::Standing;
 use crate::engine::penalty::{BASE_MAX, DOWN};
 use crate::steer::entry::Entry;
-use crate::steer::known::{Known, UNSEEN, alike, hops_at, leads_alike};
+use crate::steer::known::{self, Known, UNSEEN, alike, hops_at, leads_alike};
 use crate::steer::{Foreign, Hop, KernelRoute, Mode, Note, Picture, Rule, Way, number, text};
 
 /// What is told in full of many things of a kind.
@@ -157,7 +157,7 @@ impl Fib {
                 let left = |(metric, way): &(u32, Way)| Some((*metric, left(way, entry.is_v6(), links, lost)?));
                 joined(known.iter().filter_map(left), entry.is_v6())
             };
-            let (before, now) = (left(before), left(&entry.known));
+            let (before, now) = (left(&with_stuck(entry, before)), left(&entry.known));
             // Where the kernel has put a gateway without a device, only this picture says.
             let unseen = |metric: &u32| before.iter().any(|(of, way)| of == metric && is_unseen(way));
             for route in before.iter().filter(|route| lacks(&now, route) && !unseen(&route.0)) {
@@ -214,6 +214,15 @@ fn remember_weights(entry: &mut Entry, before: &Known) {
     }
 }
 
+/// What there was, and what could not be deleted and is still there.
+fn with_stuck(entry: &Entry, before: &Known) -> Known {
+    let mut before = before.clone();
+    for stuck in entry.stuck.iter().filter(|stuck| entry.shows(stuck)) {
+        known::add(&mut before, entry.is_v6(), stuck.metric, stuck.way.clone());
+    }
+    before
+}
+
 /// With all IPv6 hops of a metric in one, whatever stands between them.
 fn joined(routes: impl Iterator<Item = (u32, Way)>, v6: bool) -> Known {
     routes.fold(Vec::new(), |mut joined, (metric, way)| {
@@ -228,7 +237,7 @@ fn joined(routes: impl Iterator<Item = (u32, Way)>, v6: bool) -> Known {
                 all.extend(more);
                 joined.push((metric, Way::Hops(all)));
             }
-            way => joined.push((metric, way)),
+            Way::Object(_) | Way::Unreachable | Way::Other => joined.push((metric, way)),
         }
         joined
     })

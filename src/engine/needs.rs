@@ -10,18 +10,18 @@ use std::collections::BTreeMap;
 use super::event::Kind;
 use super::{Egress, Engine, Namespace, Time};
 
-/// Something that may be missing.
+/// What probes need, and what may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Gate {
+pub enum Need {
     /// The namespace where probes leave and answers come.
     Namespace(Namespace),
     /// The device that probes leave by.
     Egress(Egress),
 }
 
-/// The gates that have ever been missing.
+/// The needs that have ever been missing.
 #[derive(Debug, Default)]
-pub(super) struct Gates(BTreeMap<Gate, Known>);
+pub(super) struct Needs(BTreeMap<Need, Known>);
 
 #[derive(Debug)]
 struct Known {
@@ -31,34 +31,34 @@ struct Known {
     why: String,
 }
 
-impl Gates {
+impl Needs {
     /// Why a probe by this egress of this namespace cannot leave; the namespace comes first.
-    pub(super) fn missing(&self, namespace: Namespace, egress: Egress) -> Gate {
-        let namespace = Gate::Namespace(namespace);
-        if self.is_missing(namespace) { namespace } else { Gate::Egress(egress) }
+    pub(super) fn missing(&self, namespace: Namespace, egress: Egress) -> Need {
+        let namespace = Need::Namespace(namespace);
+        if self.is_missing(namespace) { namespace } else { Need::Egress(egress) }
     }
 
-    fn is_missing(&self, gate: Gate) -> bool {
-        self.0.get(&gate).is_some_and(|known| known.is_missing)
+    fn is_missing(&self, need: Need) -> bool {
+        self.0.get(&need).is_some_and(|known| known.is_missing)
     }
 
-    /// Why a gate is missing, or was.
-    pub(super) fn why(&self, gate: Gate) -> &str {
-        self.0.get(&gate).map_or("what it leaves by is missing", |known| &known.why)
+    /// Why it is missing, or was.
+    pub(super) fn why(&self, need: Need) -> &str {
+        self.0.get(&need).map_or("what it leaves by is missing", |known| &known.why)
     }
 }
 
 impl Engine {
-    /// A gate is missing, or still is for another reason. `name` and `why` are for people.
-    pub fn handle_missing(&mut self, now: Time, gate: Gate, name: &str, why: &str) {
-        let known = self.gates.0.get(&gate);
+    /// What probes need is missing, or still is for another reason. `name` and `why` are for people.
+    pub fn handle_missing(&mut self, now: Time, need: Need, name: &str, why: &str) {
+        let known = self.needs.0.get(&need);
         if known.is_some_and(|known| known.is_missing && known.why == why) {
             return;
         }
         let (name, why) = (name.to_owned(), why.to_owned());
-        self.tell(now, Kind::Place { place: name.clone(), reason: Some(why.clone()) });
-        self.gates.0.insert(gate, Known { name, is_missing: true, why });
-        if let Gate::Namespace(namespace) = gate {
+        self.tell(now, Kind::Need { need: name.clone(), reason: Some(why.clone()) });
+        self.needs.0.insert(need, Known { name, is_missing: true, why });
+        if let Need::Namespace(namespace) = need {
             // Nobody listens any more for the answers to what is in flight there.
             let here = |tunnel: &u32| self.probers[*tunnel as usize].settings.namespace == namespace;
             let tunnels: Vec<u32> = (0..self.count()).filter(here).collect();
@@ -66,12 +66,12 @@ impl Engine {
         }
     }
 
-    /// A gate is there. It is told only where it was missing.
-    pub fn handle_found(&mut self, now: Time, gate: Gate) {
-        let Some(known) = self.gates.0.get_mut(&gate) else { return };
+    /// It is there. That is told only where it was missing.
+    pub fn handle_found(&mut self, now: Time, need: Need) {
+        let Some(known) = self.needs.0.get_mut(&need) else { return };
         if std::mem::replace(&mut known.is_missing, false) {
             let name = known.name.clone();
-            self.tell(now, Kind::Place { place: name, reason: None });
+            self.tell(now, Kind::Need { need: name, reason: None });
         }
     }
 }
