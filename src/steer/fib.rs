@@ -58,6 +58,9 @@ pub struct Fib {
     unjudged: usize,
     /// Routes of ours to where nothing is configured.
     strays: Vec<KernelRoute>,
+    /// Table, prefix and metric of those that are known, though they may not go yet, or could not. Their
+    /// hops may come and go with devices.
+    known_strays: BTreeSet<(u32, IpNet, u32)>,
     /// Entries that may need a change.
     dirty: VecDeque<u32>,
     queued: Vec<bool>,
@@ -96,6 +99,7 @@ impl Fib {
             refused_rules: BTreeSet::new(),
             unjudged: 0,
             strays: Vec::new(),
+            known_strays: BTreeSet::new(),
             dirty: VecDeque::new(),
             queued: Vec::new(),
             chunk: Vec::new(),

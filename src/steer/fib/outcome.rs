@@ -2,7 +2,7 @@
 
 use super::{Fib, Owner};
 use crate::steer::entry::{EEXIST, is_not_there};
-use crate::steer::{Change, Note, Refusal, number, text};
+use crate::steer::{Change, KernelRoute, Note, Refusal, number, text};
 
 impl Fib {
     /// Takes what became of the batch: all was done but for what was refused.
@@ -33,7 +33,12 @@ impl Fib {
         }
         match (owner, change) {
             (Owner::Entry(at), change) => self.doubt |= self.entries[at as usize].done(change),
-            (Owner::Stray, _) => self.strays.clear(),
+            (Owner::Stray, change) => {
+                self.strays.clear();
+                if let Change::DeleteRoute(KernelRoute { table, prefix, metric, .. }) = change {
+                    self.known_strays.remove(&(table, prefix, metric));
+                }
+            }
             (Owner::Nexthop, change) => return self.groups.done(&change),
             (Owner::Rule, Change::AddRule(rule)) => drop(self.known_rules.insert(rule)),
             (Owner::Rule, Change::DeleteRule(rule)) => drop(self.known_rules.remove(&rule)),

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
+
 use super::{Fib, Stage};
 use crate::engine::Standing;
 use crate::engine::penalty::{BASE_MAX, DOWN};
@@ -20,6 +22,7 @@ impl Fib {
         (self.stage, self.batch, self.owners) = (Stage::Common, Vec::new(), Vec::new());
         self.chunk.clear();
         self.strays.clear();
+        self.known_strays.clear();
         self.known_rules.clear();
         for entry in &mut self.entries {
             entry.known.clear();
@@ -47,16 +50,16 @@ impl Fib {
         let links: BTreeMap<u32, bool> = picture.links.iter().map(|link| (link.index, link.up)).collect();
         let lost = self.see_objects(&picture, first, &links, &mut drift);
         self.see_rules(picture.rules, first, &mut drift);
-        let strays: BTreeSet<KernelRoute> = std::mem::take(&mut self.strays).into_iter().collect();
         let before = self.see_routes(picture.routes, picture.foreign);
         if first {
             self.entries.iter_mut().for_each(|entry| entry.adopt(&mut self.context));
         } else {
             self.compare(&before, &links, &lost, &mut drift);
-            for stray in self.strays.iter().filter(|stray| !strays.contains(stray)) {
+            for stray in self.strays.iter().filter(|stray| !self.known_strays.contains(&key(stray))) {
                 drift.add(|| format!("{} is new", text::brief(stray, &self.context)));
             }
         }
+        self.known_strays = self.strays.iter().map(key).collect();
         // Without a difference there is nothing to do, which is nearly always so.
         for at in 0..number(self.entries.len()) {
             let entry = &mut self.entries[at as usize];
@@ -126,6 +129,7 @@ impl Fib {
     /// Takes the routes, and gives back those of before, by entry.
     fn see_routes(&mut self, routes: Vec<KernelRoute>, foreign: Vec<Foreign>) -> Vec<Known> {
         let before: Vec<Known> = self.entries.iter_mut().map(|entry| std::mem::take(&mut entry.known)).collect();
+        self.strays.clear();
         self.entries.iter_mut().for_each(|entry| entry.foreign.clear());
         for route in routes {
             match self.by_prefix.get(&(route.table, route.prefix)) {
@@ -277,4 +281,8 @@ impl Drift {
             self.examples.push(what());
         }
     }
+}
+
+const fn key(route: &KernelRoute) -> (u32, IpNet, u32) {
+    (route.table, route.prefix, route.metric)
 }
