@@ -92,6 +92,9 @@ impl Stage {
     pub(crate) fn await_health(&self) {
         TUNNELS.iter().for_each(|name| self.site.await_state(name, "healthy"));
         self.await_all_installed();
+        // The kernel's metrics follow the verdicts.
+        let is_penalised = |line: &String| [" metric 500", " metric 1000"].iter().any(|metric| line.contains(metric));
+        eventually("no penalised route", || !self.ours().iter().any(is_penalised));
     }
 
     pub(crate) fn await_all_installed(&self) {

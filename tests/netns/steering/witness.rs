@@ -58,7 +58,6 @@ impl<'a> Witness<'a> {
             println!("the witness was overrun: {complaints}");
             return None;
         }
-        assert_eq!(complaints, "");
         let mut routes = self.before.clone();
         let mut changes = 0;
         for line in self.stage.site.read("changes").lines() {
