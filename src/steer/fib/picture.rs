@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
+
 use super::{Fib, Stage};
 use crate::engine::Standing;
 use crate::engine::penalty::{BASE_MAX, DOWN};
@@ -46,15 +48,13 @@ impl Fib {
         let links: BTreeMap<u32, bool> = picture.links.iter().map(|link| (link.index, link.up)).collect();
         let lost = self.see_objects(&picture, first, &links, &mut drift);
         self.see_rules(picture.rules, first, &mut drift);
-        let strays: BTreeSet<KernelRoute> = std::mem::take(&mut self.strays).into_iter().collect();
+        let strays = std::mem::take(&mut self.strays);
         let before = self.see_routes(picture.routes, picture.foreign);
         if first {
             self.entries.iter_mut().for_each(|entry| entry.adopt(&mut self.context));
         } else {
             self.compare(&before, &links, &lost, &mut drift);
-            for stray in self.strays.iter().filter(|stray| !strays.contains(stray)) {
-                drift.add(|| format!("{} is new", text::brief(stray, &self.context)));
-            }
+            self.compare_strays(&strays, &links, &lost, &mut drift);
         }
         // Without a difference there is nothing to do, which is nearly always so.
         for at in 0..number(self.entries.len()) {
@@ -177,6 +177,24 @@ impl Fib {
             for route in now.iter().filter(|route| lacks(&before, route) && !unseen(&route.0)) {
                 drift.add(|| tell(route, "is new"));
             }
+        }
+    }
+
+    /// Tells of routes of ours to where nothing is configured that were not there before.
+    fn compare_strays(
+        &self,
+        before: &[KernelRoute],
+        links: &BTreeMap<u32, bool>,
+        lost: &BTreeSet<u32>,
+        drift: &mut Drift,
+    ) {
+        let left = |route: &KernelRoute| {
+            let way = left(&route.way, matches!(route.prefix, IpNet::V6(_)), links, lost)?;
+            Some(KernelRoute { way, ..route.clone() })
+        };
+        let before: BTreeSet<KernelRoute> = before.iter().filter_map(left).collect();
+        for stray in self.strays.iter().filter_map(left).filter(|stray| !before.contains(stray)) {
+            drift.add(|| format!("{} is new", text::brief(&stray, &self.context)));
         }
     }
 
