@@ -119,6 +119,8 @@ impl Fib {
             fallen_back: false,
         };
         legs.iter().for_each(|leg| fib.insert(leg));
+        // There are few to a prefix, and none is ever added.
+        fib.entries.iter_mut().for_each(|entry| entry.legs.shrink_to_fit());
         fib.queued = vec![false; fib.entries.len()];
         fib.in_order = fib.queued.clone();
         fib.unjudged = fib.over.iter().filter(|over| !over.is_empty()).count();
