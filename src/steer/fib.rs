@@ -19,6 +19,7 @@ use ipnet::IpNet;
 use super::context::Context;
 use super::entry::{Entry, Leg};
 use super::groups::Groups;
+use super::index::Index;
 use super::{Change, Foreign, Mode, Note, Rule, Setup, number, text};
 use crate::engine::Standing;
 use crate::wire::Family;
@@ -47,7 +48,7 @@ pub struct Fib {
     context: Context,
     groups: Groups,
     entries: Vec<Entry>,
-    by_prefix: BTreeMap<(u32, IpNet), u32>,
+    index: Index,
     /// Entries by tunnel.
     over: Vec<Vec<u32>>,
     rules: Vec<Rule>,
@@ -55,12 +56,17 @@ pub struct Fib {
     refused_rules: BTreeSet<Rule>,
     /// Tunnels that routes lead through and that have no verdict yet.
     unjudged: usize,
-    /// How many of the entries are configured. The others have routes of ours that nothing wants.
-    configured: u32,
+    /// Entries for which nothing is configured: there are, or were, routes of ours that nothing wants.
+    strays: BTreeMap<(u32, IpNet), u32>,
     /// Entries that may need a change.
     dirty: VecDeque<u32>,
     queued: Vec<bool>,
+    /// Entries that a picture has shown in order, in metric mode: so long as nothing they depend on
+    /// changes, they still are.
+    in_order: Vec<bool>,
     chunk: Vec<u32>,
+    /// How many are in the next one at most.
+    chunk_size: usize,
     stage: Stage,
     batch: Vec<Change>,
     owners: Vec<Owner>,
@@ -88,16 +94,18 @@ impl Fib {
             context: Context::new(mode, backstop, tunnels),
             groups: Groups::default(),
             entries: Vec::new(),
-            by_prefix: BTreeMap::new(),
+            index: Index::new(legs.iter().map(|leg| (leg.table, leg.prefix))),
             over: vec![Vec::new(); tunnels],
             rules,
             known_rules: BTreeSet::new(),
             refused_rules: BTreeSet::new(),
             unjudged: 0,
-            configured: 0,
+            strays: BTreeMap::new(),
             dirty: VecDeque::new(),
             queued: Vec::new(),
+            in_order: Vec::new(),
             chunk: Vec::new(),
+            chunk_size: gather::CHUNK,
             stage: Stage::Common,
             batch: Vec::new(),
             owners: Vec::new(),
@@ -110,8 +118,10 @@ impl Fib {
             fallen_back: false,
         };
         legs.iter().for_each(|leg| fib.insert(leg));
+        // There are few to a prefix, and none is ever added.
+        fib.entries.iter_mut().for_each(|entry| entry.legs.shrink_to_fit());
         fib.queued = vec![false; fib.entries.len()];
-        fib.configured = number(fib.entries.len());
+        fib.in_order = fib.queued.clone();
         fib.unjudged = fib.over.iter().filter(|over| !over.is_empty()).count();
         fib.context.settled = fib.unjudged == 0;
         if mode == Mode::Nexthop {
@@ -124,7 +134,7 @@ impl Fib {
 
     fn insert(&mut self, leg: &super::Leg) {
         let next = number(self.entries.len());
-        let at = *self.by_prefix.entry((leg.table, leg.prefix)).or_insert(next);
+        let at = self.index.enter(leg.table, leg.prefix, next);
         if at == next {
             self.entries.push(Entry::new(leg.table, leg.prefix));
         }
@@ -140,7 +150,7 @@ impl Fib {
     /// Whether routes to this prefix matter here, whoever made them.
     #[must_use]
     pub fn concerns(&self, table: u32, prefix: &IpNet) -> bool {
-        self.by_prefix.get(&(table, *prefix)).is_some_and(|at| *at < self.configured)
+        self.index.contains(table, *prefix)
     }
 
     /// Whether a new picture should be taken soon.
@@ -160,6 +170,7 @@ impl Fib {
             self.unjudged -= 1;
         }
         self.groups.touch();
+        self.chunk_size = gather::FIRST_CHUNK;
         if !self.context.settled && self.unjudged == 0 {
             return self.settle();
         }
@@ -184,6 +195,7 @@ impl Fib {
     }
 
     fn touch(&mut self, at: u32) {
+        self.in_order[at as usize] = false;
         if !std::mem::replace(&mut self.queued[at as usize], true) {
             self.dirty.push_back(at);
         }

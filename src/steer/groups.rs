@@ -170,6 +170,11 @@ impl Groups {
         Some(best)
     }
 
+    /// Whether there are objects of ours that nothing wants.
+    pub(super) fn has_strays(&self) -> bool {
+        !self.strays.is_empty()
+    }
+
     /// Objects that nothing wants and neither a route nor a group of ours leads over: groups, then
     /// neighbours.
     pub(super) fn deletes(&self, context: &Context, used: impl Fn(u32) -> bool, changes: &mut Vec<Change>) {

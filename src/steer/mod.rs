@@ -15,6 +15,7 @@
 //! | `known` | what becomes of what is there by a change |
 //! | `standing` | what to tell of it |
 //! | `groups` | next-hop objects |
+//! | `index` | where a prefix is found |
 //! | `context` | what all prefixes have in common: verdicts, devices |
 //! | `note`, `text` | what a person should know; changes as `ip` commands |
 
@@ -23,6 +24,7 @@ mod diff;
 mod entry;
 pub mod fib;
 mod groups;
+mod index;
 pub mod kernel;
 mod known;
 mod note;

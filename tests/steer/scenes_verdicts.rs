@@ -169,3 +169,25 @@ fn there_are_numbers_for_more_objects_than_anybody_has_tunnels() {
     }
     assert_eq!(ids.len(), 80_000);
 }
+
+#[test]
+fn the_first_of_many_prefixes_do_not_wait_for_the_others() {
+    let prefixes = (0..2_000_u32).map(|number| format!("10.{}.{}.0/24", number / 256, number % 256));
+    // The kernel lists them in another order.
+    let prefixes: Vec<String> = prefixes.collect::<Vec<_>>().into_iter().rev().collect();
+    let legs = prefixes.iter().flat_map(|prefix| [leg(prefix, 0, 100), leg(prefix, 1, 200)]);
+    let mut rig = Rig::start(Kernel::with_devices(2), setup(Mode::Metric, legs));
+    rig.judge(&[0, 0]);
+    rig.verdict(0, DOWN);
+    let mut batches = Vec::new();
+    let mut before = rig.changes.len();
+    while rig.step() {
+        batches.push(rig.changes.len() - before);
+        before = rig.changes.len();
+    }
+    assert_eq!(batches[..6], [32, 32, 64, 64, 128, 128], "new before old, and more each time");
+    assert_eq!(batches.iter().max(), Some(&512));
+    assert_eq!(batches.iter().sum::<usize>(), 2 * 2_000);
+    rig.assert_settled();
+    rig.assert_as_wanted();
+}

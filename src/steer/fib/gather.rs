@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 
 use super::{Fib, Owner, Stage};
-use crate::engine::Standing;
 use crate::steer::context::Context;
-use crate::steer::entry::Leg;
 use crate::steer::known::Known;
 use crate::steer::{Change, Mode, Rule, Way};
 
 /// Prefixes whose changes are gathered in one batch: between two batches a fresh verdict is heard.
-const CHUNK: usize = 512;
+pub(super) const CHUNK: usize = 512;
+/// And in the first ones after a verdict, twice as many each time: some traffic need not wait for the rest.
+pub(super) const FIRST_CHUNK: usize = 32;
+
 impl Fib {
     /// The next changes to be made, all in one go; empty once the kernel has all that it should have.
     /// [`Self::handle_outcome`] must follow.
@@ -48,7 +49,8 @@ impl Fib {
     }
 
     fn gather_adds(&mut self) {
-        let count = self.dirty.len().min(CHUNK);
+        let count = self.dirty.len().min(self.chunk_size);
+        self.chunk_size = CHUNK.min(2 * self.chunk_size);
         self.chunk = self.dirty.drain(..count).collect();
         for at in &self.chunk {
             self.queued[*at as usize] = false;
@@ -83,7 +85,7 @@ impl Fib {
         let surplus = self.known_rules.iter().filter(|rule| !wanted(rule)).cloned();
         self.batch.extend(surplus.map(Change::DeleteRule));
         self.owners.resize(self.batch.len(), Owner::Rule);
-        if self.batch.is_empty() {
+        if self.batch.is_empty() && (ending || self.groups.has_strays()) {
             let used: BTreeSet<u32> = self.used_objects();
             self.groups.deletes(&self.context, |id| used.contains(&id), &mut self.batch);
             self.owners.resize(self.batch.len(), Owner::Nexthop);
@@ -97,10 +99,10 @@ impl Fib {
     }
 
     fn tell_standing(&mut self, at: u32, wanted: &Known) {
-        let entry = &self.entries[at as usize];
-        let now = |leg: &Leg| entry.standing(leg, wanted, &self.context, &self.groups);
-        let standings: Vec<Standing> = entry.legs.iter().map(now).collect();
-        for (leg, standing) in self.entries[at as usize].legs.iter_mut().zip(standings) {
+        for place in 0..self.entries[at as usize].legs.len() {
+            let entry = &self.entries[at as usize];
+            let standing = entry.standing(&entry.legs[place], wanted, &self.context, &self.groups);
+            let leg = &mut self.entries[at as usize].legs[place];
             if leg.told != standing {
                 leg.told = standing.clone();
                 self.standings.push((leg.route, standing));

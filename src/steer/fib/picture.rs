@@ -40,9 +40,8 @@ impl Fib {
         self.doubt = false;
         (self.stage, self.batch, self.owners) = (Stage::Common, Vec::new(), Vec::new());
         std::mem::take(&mut self.chunk).into_iter().for_each(|at| self.touch(at));
-        let moved = self.context.see(&picture.links);
         let mut drift = Drift::default();
-        self.choose_mode(&picture);
+        let moved = self.choose_mode(&picture) | self.context.see(&picture.links);
         let links: BTreeMap<u32, bool> = picture.links.iter().map(|link| (link.index, link.up)).collect();
         let lost = self.see_objects(&picture, first, &links, &mut drift);
         self.see_rules(picture.rules, first, &mut drift);
@@ -56,7 +55,14 @@ impl Fib {
         for at in 0..number(self.entries.len()) {
             let entry = &mut self.entries[at as usize];
             let news = entry.forgive() || entry.known != before[at as usize];
-            if first || moved || news || !self.in_accord(at) {
+            let alone = entry.foreign.is_empty();
+            if first || moved || news {
+                self.touch(at);
+            } else if alone && self.in_order[at as usize] {
+                // Nothing has touched it since that was seen.
+            } else if self.in_accord(at) {
+                self.in_order[at as usize] = alone && self.context.mode == Mode::Metric;
+            } else {
                 self.touch(at);
             }
         }
@@ -75,7 +81,9 @@ impl Fib {
         changes.is_empty()
     }
 
-    fn choose_mode(&mut self, picture: &Picture) {
+    /// Chooses the mode that this kernel can do. Whether it is another than before.
+    fn choose_mode(&mut self, picture: &Picture) -> bool {
+        let before = self.context.mode;
         let lacking = self.mode == Mode::Nexthop && picture.nexthops.is_none();
         self.context.mode = if lacking { Mode::Metric } else { self.mode };
         if lacking && !std::mem::replace(&mut self.fallen_back, true) {
@@ -83,6 +91,7 @@ impl Fib {
                 "this kernel has no next-hop objects (Linux has them since 5.3): falling back to mode = \"metric\"";
             self.notes.push(Note::Warning(what.to_owned()));
         }
+        before != self.context.mode
     }
 
     /// Takes the objects, and gives those that are gone with their device.
@@ -120,24 +129,27 @@ impl Fib {
 
     /// Takes the routes, and gives back those of before, by entry.
     fn see_routes(&mut self, routes: Vec<KernelRoute>, foreign: Vec<Foreign>) -> Vec<Known> {
-        let mut before: Vec<Known> = self.entries.iter_mut().map(|entry| std::mem::take(&mut entry.known)).collect();
-        self.entries.iter_mut().for_each(|entry| entry.foreign.clear());
+        let Self { entries, index, strays, queued, in_order, .. } = self;
+        let mut before: Vec<Known> = entries.iter_mut().map(|entry| std::mem::take(&mut entry.known)).collect();
+        entries.iter_mut().for_each(|entry| entry.foreign.clear());
+        let mut finder = index.finder();
         for KernelRoute { table, prefix, metric, way } in routes {
-            let next = number(self.entries.len());
-            let at = *self.by_prefix.entry((table, prefix)).or_insert(next);
+            let next = number(entries.len());
+            let at = finder.find(table, prefix).unwrap_or_else(|| *strays.entry((table, prefix)).or_insert(next));
             if at == next {
-                self.entries.push(Entry::new(table, prefix));
-                self.queued.push(false);
+                entries.push(Entry::new(table, prefix));
+                queued.push(false);
+                in_order.push(false);
                 before.push(Vec::new());
             }
-            self.entries[at as usize].known.push((metric, way));
+            entries[at as usize].known.push((metric, way));
         }
         for Foreign { table, prefix, metric, protocol } in foreign {
-            if let Some(&at) = self.by_prefix.get(&(table, prefix)) {
-                self.entries[at as usize].foreign.push((metric, protocol));
+            if let Some(at) = finder.find(table, prefix) {
+                entries[at as usize].foreign.push((metric, protocol));
             }
         }
-        self.entries.iter_mut().zip(&before).for_each(|(entry, before)| remember_weights(entry, before));
+        entries.iter_mut().zip(&before).for_each(|(entry, before)| remember_weights(entry, before));
         before
     }
 
