@@ -148,6 +148,15 @@ impl Entry {
         hops.iter().all(|hop| same.iter().any(|one| leads_alike(one, hop)) || judged(hop))
     }
 
+    /// Whether it leads where routes of ours do. IPv6 shows hops of others as if they were ours.
+    pub(super) fn may_be_ours(&self, way: &Way, context: &Context) -> bool {
+        match way {
+            Way::Hops(hops) => hops.iter().all(|hop| self.leg(hop, context).is_some()),
+            Way::Object(_) | Way::Unreachable => true,
+            Way::Other => false,
+        }
+    }
+
     fn leg(&self, hop: &Hop, context: &Context) -> Option<&Leg> {
         self.legs.iter().find(|leg| leg.hop(context).is_ok_and(|is| leads_alike(&is, hop)))
     }

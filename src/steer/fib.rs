@@ -20,7 +20,7 @@ use super::context::Context;
 use super::entry::{Entry, Leg};
 use super::groups::Groups;
 use super::index::Index;
-use super::{Change, Foreign, Mode, Note, Rule, Setup, number, text};
+use super::{Change, Foreign, KernelRoute, Mode, Note, Rule, Setup, number, text};
 use crate::engine::Standing;
 use crate::wire::Family;
 
@@ -58,6 +58,8 @@ pub struct Fib {
     unjudged: usize,
     /// Entries for which nothing is configured: there are, or were, routes of ours that nothing wants.
     strays: BTreeMap<(u32, IpNet), u32>,
+    /// Routes that were already gone when they were to go.
+    vanished: Vec<KernelRoute>,
     /// Entries that may need a change.
     dirty: VecDeque<u32>,
     queued: Vec<bool>,
@@ -101,6 +103,7 @@ impl Fib {
             refused_rules: BTreeSet::new(),
             unjudged: 0,
             strays: BTreeMap::new(),
+            vanished: Vec::new(),
             dirty: VecDeque::new(),
             queued: Vec::new(),
             in_order: Vec::new(),

@@ -257,6 +257,7 @@ fn what_was_gone_when_it_should_go_and_came_back_can_go_again() {
         let route = lowest(&rig, prefix);
         rig.kernel.delete(TAG, &route).unwrap();
     }
+    rig.outside = true;
     // Nobody looks while all this happens.
     for cost in [DEGRADED, 0, DEGRADED] {
         rig.verdict(0, cost);
@@ -264,6 +265,8 @@ fn what_was_gone_when_it_should_go_and_came_back_can_go_again() {
     }
     assert_eq!(rig.refused.len(), 2);
     rig.look();
+    assert_eq!(rig.drift.len(), 1, "that they were gone is told though they were to go: {:?}", rig.drift);
+    assert_eq!(rig.drift[0].0, 2, "{:?}", rig.drift);
     rig.run();
     rig.assert_settled();
 }

@@ -59,6 +59,11 @@ impl Fib {
         };
         match owner {
             Owner::Entry(at) => {
+                if let (Change::DeleteRoute(route), true) = (&change, is_not_there(&refusal))
+                    && self.entries[at as usize].may_be_ours(&route.way, &self.context)
+                {
+                    self.vanished.push(route.clone());
+                }
                 self.entries[at as usize].refuse(change, refusal);
                 // There may be another way.
                 self.touch(at);

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
+
 use super::{Fib, Stage};
 use crate::engine::Standing;
 use crate::engine::penalty::{BASE_MAX, DOWN};
@@ -20,6 +22,7 @@ impl Fib {
         (self.stage, self.batch, self.owners) = (Stage::Common, Vec::new(), Vec::new());
         self.chunk.clear();
         self.known_rules.clear();
+        self.vanished.clear();
         for entry in &mut self.entries {
             entry.known.clear();
             entry.foreign.clear();
@@ -50,6 +53,12 @@ impl Fib {
             self.entries.iter_mut().for_each(|entry| entry.adopt(&mut self.context));
         } else {
             self.compare(&before, &links, &lost, &mut drift);
+        }
+        // If their device is still there, somebody has taken them.
+        for route in std::mem::take(&mut self.vanished) {
+            if left(&route.way, matches!(route.prefix, IpNet::V6(_)), &links, &lost).is_some() {
+                drift.add(|| format!("{} is gone", text::brief(&route, &self.context)));
+            }
         }
         // Without a difference there is nothing to do, which is nearly always so.
         for at in 0..number(self.entries.len()) {
