@@ -12,8 +12,9 @@ use crate::fib::{Net, PREFIXES, TAG, group, hops, route, single};
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases: [(&str, fn()); 15] = [
+    let cases: [(&str, fn()); 16] = [
         ("a_foreign_route_with_the_same_key_is_a_refusal_and_stays_as_it_is", taken_keys),
+        ("a_foreign_route_for_some_packets_only_is_in_nobodys_way", choosy_others),
         ("what_others_made_is_never_deleted_or_changed", never_anothers),
         ("of_an_ipv6_route_only_the_hops_that_are_named_are_deleted", siblings),
         ("an_ipv6_device_is_deleted_without_its_neighbours_in_the_list", devices_alone),
@@ -51,6 +52,25 @@ fn taken_keys() {
         net.make(&[Change::DeleteRoute(route(prefix, 6, Way::Other))]);
     }
     assert_eq!(PREFIXES.map(|(_, prefix)| net.shown(&format!("route show exact {prefix}"))), before);
+}
+
+fn choosy_others() {
+    let mut net = Net::new();
+    net.ip("-4 route add 203.0.113.0/24 tos 0x10 via 10.0.0.7 metric 5 proto static");
+    net.ip("-6 route add 2001:db8:7::/48 from 2001:db8:9::/48 via fd00:0::7 metric 5 proto static");
+    let concerned = PREFIXES.map(|(_, prefix)| prefix.parse().unwrap());
+    let foreign = net.picture().foreign;
+    assert!(!foreign.iter().any(|route| concerned.contains(&route.prefix)), "{foreign:?}");
+    let ours = PREFIXES.map(|(family, prefix)| Change::AddRoute(route(prefix, 5, hops([net.via(family, 1, 9, 1)]))));
+    net.make(&ours);
+    let before = net.picture().routes;
+    assert_eq!(before.len(), 2, "{before:?}");
+    net.make(&before.into_iter().map(Change::DeleteRoute).collect::<Vec<_>>());
+    assert_eq!(net.picture().routes, []);
+    for (option, (_, prefix)) in ["-4", "-6"].into_iter().zip(PREFIXES) {
+        let theirs = net.shown(&format!("{option} route show exact {prefix} proto static"));
+        assert_eq!(theirs.len(), 1, "{theirs:?}");
+    }
 }
 
 fn never_anothers() {

@@ -17,10 +17,14 @@ impl Routes {
     pub(super) fn take(&mut self, tag: u8, family: Family, payload: &[u8], concerns: &dyn Fn(u32, &IpNet) -> bool) {
         // A kernel without IPv6 gives the routes of all other families instead.
         let Some(head) = Head::read(payload).filter(|head| head.is_route() && head.family == family) else { return };
-        if head.protocol != tag {
-            self.foreign.extend(concerns(head.table, &head.prefix).then(|| head.foreign()));
-        } else if !head.choosy {
+        // What is for some packets only stands beside a route for all, even with its metric.
+        if head.choosy {
+            return;
+        }
+        if head.protocol == tag {
             self.ours.push(head.route());
+        } else {
+            self.foreign.extend(concerns(head.table, &head.prefix).then(|| head.foreign()));
         }
     }
 
