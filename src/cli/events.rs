@@ -64,7 +64,10 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
         "routes" => format!("{}: traffic of {} prefixes moves in all", text("tunnel"), event["moved"]),
         "kernel_drift" => {
             let place = event["netns"].as_str().map(|netns| format!(" in {netns}")).unwrap_or_default();
-            format!("the kernel{place} has {} things other than they should be: {}", event["count"], list("changes"))
+            let told = event["changes"].as_array().map_or(0, Vec::len);
+            let more = event["count"].as_u64().unwrap_or(0).saturating_sub(told as u64);
+            let more = if more > 0 { format!(", and {} more", thousands(more)) } else { String::new() };
+            format!("the kernel{place} was not as adit left it: {}{more}; it is being mended", list("changes"))
         }
         "warning" if event["tunnel"].is_null() => text("reason"),
         "warning" => format!("{}: {}", text("tunnel"), text("reason")),
