@@ -255,7 +255,7 @@ fn configuration(kind: &str, mode: &str) -> String {
     let mut text = format!(
         "[kernel]\napply = true\nmode = {mode:?}\n\
          [defaults.health_check]\ninterval = \"300ms\"\ntimeout = \"250ms\"\ndown_window = \"450ms\"\n\
-         [defaults.health_check.rules]\ndegraded_window = \"2s\"\nrecovery_samples = 4\n\
+         [defaults.health_check.rules]\ndegraded_window = \"2s\"\nup_samples = 1\nrecovery_samples = 3\n\
          [[rule]]\nsource = \"10.0.0.2/32\"\ntable = 100\npriority = 1000\n"
     );
     for number in 1..=2 {
