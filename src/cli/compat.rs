@@ -43,7 +43,7 @@ fn hint(notify: NotifyRoutes, netns: Option<&Netns>, on: io::Result<bool>) -> Op
     };
     Some(match notify {
         NotifyRoutes::Keep => format!(
-            "{found}: the kernel announces every route at every fail-over (127 ms of system time instead of 3 ms, \
+            "{found}: the kernel announces every route at every fail-over (84 ms instead of 0.1 ms, \
              measured with 100 000 routes); nexthop_notify_routes = \"off\" ends that, by a sysctl that other routing \
              daemons may rely on"
         ),
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn the_cost_of_keeping_it_and_the_price_of_turning_it_off_are_said() {
         let keep = hint(NotifyRoutes::Keep, None, Ok(true)).unwrap_or_default();
-        assert!(keep.starts_with("net.ipv4.nexthop_compat_mode is 1: ") && keep.contains("127 ms"), "{keep}");
+        assert!(keep.starts_with("net.ipv4.nexthop_compat_mode is 1: ") && keep.contains("84 ms"), "{keep}");
         let off = hint(NotifyRoutes::Off, None, Ok(true)).unwrap_or_default();
         assert!(off.contains("sets it to 0") && off.contains("other routing daemons"), "{off}");
         let unseen = hint(NotifyRoutes::Keep, None, denied()).unwrap_or_default();

@@ -31,7 +31,9 @@ impl Entry {
         let has = |routes: &Known| routes.iter().any(|(of, way)| *of == metric && leads(way));
         if has(&self.known) && has(wanted) {
             let effective = leg.priority.saturating_add(context.penalty(leg.tunnel).unwrap_or(0));
-            return Standing::Installed(Some(metric).filter(|&metric| metric != effective));
+            // The metric of a route over a group stays, whatever its tunnels cost.
+            let other = context.mode == Mode::Nexthop || metric != effective;
+            return Standing::Installed(other.then_some(metric));
         }
         self.absence(metric, leg, context)
     }

@@ -53,7 +53,7 @@ fn a_device_that_goes_and_comes_back_is_used_again() {
                 rig.run();
                 assert_eq!(rig.drift, []);
                 rig.assert_settled();
-                assert_eq!(rig.standings[&0], Standing::Installed(None));
+                assert!(matches!(rig.standings[&0], Standing::Installed(_)));
                 assert!(why.contains("down") || rig.kernel.index("gre0") != before);
             }
         }
@@ -126,7 +126,7 @@ fn a_refused_route_is_told_in_the_kernels_words_and_harms_no_other() {
         assert_eq!(rig.standings[&0], Standing::Refused("Nexthop has invalid gateway".to_owned()));
         assert_eq!(rig.standings[&3], Standing::Refused("No route to host".to_owned()));
         for installed in [1, 2, 4, 5] {
-            assert_eq!(rig.standings[&installed], Standing::Installed(None), "{installed}");
+            assert!(matches!(rig.standings[&installed], Standing::Installed(_)), "{installed}");
         }
         rig.assert_as_wanted();
         let refused = rig.refused.len();

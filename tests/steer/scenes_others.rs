@@ -28,7 +28,8 @@ fn a_place_that_another_has_is_a_conflict_until_it_is_free() {
         rig.look();
         rig.run();
         rig.assert_settled();
-        assert_eq!(rig.standings[&0], Standing::Installed(None));
+        let metric = if mode == Mode::Nexthop { Some(100) } else { None };
+        assert_eq!(rig.standings[&0], Standing::Installed(metric), "that of a group stays, whatever tunnels cost");
         assert_eq!(rig.warnings.len(), 1, "{:?}", rig.warnings);
     }
 }
