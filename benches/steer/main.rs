@@ -11,7 +11,7 @@
 //! | nexthop mode, 100 000 prefixes, from the verdict to the last answer | 10 ms |
 //! | metric mode, CPU of one route's change (one added, one deleted) | 10 µs |
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on must fail")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot go on must fail")]
 
 mod helm;
 mod peer;

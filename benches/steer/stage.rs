@@ -73,11 +73,14 @@ impl Stage {
             ),
         );
         // Tunnels need no ARP, and no packet shall be counted that waits for it.
-        sh(&self.host, &format!(
-            "for n in 1 2; do ping -q -c 1 -W 5 10.$n.0.1 >/dev/null
-               ip neigh replace 10.$n.0.1 dev t$n nud permanent lladdr $(ip neigh show 10.$n.0.1 | sed 's/.*lladdr //; s/ .*//')
-             done"
-        ));
+        sh(
+            &self.host,
+            "for n in 1 2; do
+               ping -q -c 1 -W 5 10.$n.0.1 >/dev/null
+               neighbour=$(ip neigh show 10.$n.0.1 | sed 's/.*lladdr //; s/ .*//')
+               ip neigh replace 10.$n.0.1 dev t$n nud permanent lladdr $neighbour
+             done",
+        );
         sh(&self.sender, "ping -q -c 1 -W 5 10.0.0.0 >/dev/null");
     }
 }

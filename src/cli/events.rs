@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::args;
 use super::client::{block_on, lines};
-use super::text::{coloured, style_of, thousands};
+use super::text::{coloured, printable, style_of, thousands};
 use super::{Exit, Outcome};
 
 pub(super) fn run(socket: &Path, args: &args::Events) -> Outcome {
@@ -38,16 +38,17 @@ fn sentence(event: &Value, colours: bool) -> String {
 
 /// What an event says, without its time; the demo shows the same.
 pub(super) fn what(event: &Value, colours: bool) -> String {
-    let text = |name: &str| event[name].as_str().unwrap_or("-");
+    let text = |name: &str| printable(event[name].as_str().unwrap_or("-"));
     let list = |name: &str| {
         let names: Vec<&str> = event[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        names.join(", ")
+        printable(&names.join(", "))
     };
     let state = |name: &str| {
-        let (state, style) = (text(name), style_of(text(name)));
-        if colours { format!("{style}{state}{style:#}") } else { state.to_owned() }
+        let state = text(name);
+        let style = style_of(&state);
+        if colours { format!("{style}{state}{style:#}") } else { state }
     };
-    match text("kind") {
+    match text("kind").as_str() {
         "transition" => format!(
             "{}: {} -> {}; {}; penalty {}",
             text("tunnel"),
@@ -63,9 +64,12 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
         "routes" => format!("{}: traffic of {} prefixes moves in all", text("tunnel"), event["moved"]),
         "kernel_drift" => {
             let place = event["netns"].as_str().map(|netns| format!(" in {netns}")).unwrap_or_default();
-            format!("the kernel{place} has {} things other than they should be: {}", event["count"], list("changes"))
+            let told = event["changes"].as_array().map_or(0, Vec::len);
+            let more = event["count"].as_u64().unwrap_or(0).saturating_sub(told as u64);
+            let more = if more > 0 { format!(", and {} more", thousands(more)) } else { String::new() };
+            format!("the kernel{place} was not as adit left it: {}{more}; it is being mended", list("changes"))
         }
-        "warning" if event["tunnel"].is_null() => text("reason").to_owned(),
+        "warning" if event["tunnel"].is_null() => text("reason"),
         "warning" => format!("{}: {}", text("tunnel"), text("reason")),
         "obstacle" if event["reason"].is_null() => format!("{}: can be probed again", text("tunnel")),
         "obstacle" => format!("{}: cannot be probed: {}", text("tunnel"), text("reason")),

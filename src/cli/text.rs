@@ -57,7 +57,8 @@ impl Table {
     }
 
     /// Adds a row.
-    pub(super) fn row(&mut self, cells: Vec<Cell>) {
+    pub(super) fn row(&mut self, mut cells: Vec<Cell>) {
+        cells.iter_mut().for_each(|cell| cell.text = printable(&cell.text));
         self.rows.push(cells);
     }
 
@@ -86,6 +87,13 @@ impl Table {
         let mut out = io::stdout().lock();
         self.lines(coloured(&out)).iter().try_for_each(|line| writeln!(out, "{line}"))
     }
+}
+
+/// A text in which nothing moves a terminal's cursor: the kernel lets a device have nearly any name.
+pub(super) fn printable(text: &str) -> String {
+    let escaped =
+        |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
+    text.chars().map(escaped).collect()
 }
 
 /// How long ago an RFC 3339 time was: `12s`, `5m 3s`, `2h 1m`, `3d 4h`.
@@ -138,4 +146,17 @@ pub(super) fn thousands(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_an_escape_sequence_does_not_reach_the_terminal_as_one() {
+        let mut table = Table::new(&["DEVICE"], &[]);
+        table.row(vec!["a\u{1b}[2Jb".into()]);
+        assert_eq!(table.lines(false)[1], r"a\u{1b}[2Jb");
+        assert_eq!(printable("zürich → ams-1"), "zürich → ams-1");
+    }
 }

@@ -11,10 +11,13 @@
 //! namespaces ─────────▶ └ sleep ─────────────────────────────────────────────────────────┘
 //! ```
 
+mod fight;
 mod hands;
+mod plan;
 mod realm;
 
-use std::collections::BTreeMap;
+pub use plan::Steering;
+
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -24,11 +27,11 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::config::{Config, Kernel, Netns, OnExit, Place};
-use crate::engine::{Route, Standing, Steer, Time};
+use crate::config::{Netns, OnExit};
+use crate::engine::{Standing, Steer, Time};
 use crate::io::clock::Clock;
 use crate::io::netns::watch::{Seen, Watch};
-use crate::steer::{Leg, Note, Rule, Setup};
+use crate::steer::Setup;
 use realm::Realm;
 
 /// How long a start waits for first verdicts: what was found in the kernel and is wanted by nothing by
@@ -39,62 +42,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long the end may take: for changes that are under way, and for taking all away.
 const FINISH: Duration = Duration::from_secs(5);
 const DISMANTLE: Duration = Duration::from_secs(30);
-
-/// What is to be kept in the kernel.
-#[derive(Debug, Clone)]
-pub struct Steering {
-    /// How.
-    pub kernel: Kernel,
-    /// What, by namespace; `None` is the one where the daemon runs.
-    pub realms: Vec<(Option<Netns>, Setup)>,
-    /// Whether changes are printed instead of made.
-    pub dry_run: bool,
-}
-
-impl Steering {
-    /// What a configuration asks for, if it asks for any.
-    #[must_use]
-    pub fn of(config: &Config) -> Option<Self> {
-        Self::new(config.kernel, &config.routes, &config.places, &config.policy, config.tunnels.len())
-    }
-
-    /// It for these routes, each in one of the places, and policy rules; `None` if the kernel is to be left
-    /// alone.
-    #[must_use]
-    pub fn new(
-        kernel: Kernel,
-        routes: &[Route],
-        places: &[Place],
-        policy: &[(Option<Netns>, Rule)],
-        tunnels: usize,
-    ) -> Option<Self> {
-        let (mode, backstop) = (kernel.mode, kernel.backstop);
-        let setup = || Setup { mode, backstop, legs: Vec::new(), rules: Vec::new(), tunnels };
-        // Where we are is always looked at: an earlier configuration may have left something there.
-        let mut realms = BTreeMap::from([(None, setup())]);
-        for (index, route) in (0..).zip(routes) {
-            let place = &places[route.place as usize];
-            let realm = realms.entry(place.netns.clone()).or_insert_with(setup);
-            realm.legs.extend(route.leads().then(|| leg(index, route, place.table)));
-        }
-        for (netns, rule) in policy {
-            realms.entry(netns.clone()).or_insert_with(setup).rules.push(rule.clone());
-        }
-        kernel.apply.then(|| Self { kernel, realms: realms.into_iter().collect(), dry_run: false })
-    }
-
-    /// The same, but printed instead of done.
-    #[must_use]
-    pub fn dry(self) -> Self {
-        Self { dry_run: true, ..self }
-    }
-}
-
-fn leg(index: u32, route: &Route, table: u32) -> Leg {
-    let &Route { prefix, tunnel, priority, weight, via, onlink, .. } = route;
-    let (device, weight) = (route.device.clone(), u16::try_from(weight).unwrap_or(u16::MAX));
-    Leg { route: index, tunnel, table, prefix, priority, weight, device, via, onlink }
-}
 
 /// What the steersman tells.
 #[derive(Debug)]
@@ -311,19 +258,10 @@ impl Keeping {
 
     /// Tells what there is to tell.
     fn report(&mut self) {
-        for realm in &mut self.realms {
-            let netns = realm.name();
-            let standings = realm.fib.poll_standings();
-            let notes = realm.fib.poll_notes().into_iter().map(|note| match note {
-                Note::Drift { count, examples } => News::Drift { netns: netns.clone(), count, changes: examples },
-                Note::Warning(what) => News::Warning(in_namespace(netns.as_deref(), &what)),
-            });
-            let warnings = std::mem::take(&mut realm.warnings).into_iter();
-            let warnings = warnings.map(|what| News::Warning(in_namespace(netns.as_deref(), &what)));
-            let standings = (!standings.is_empty() && !self.dry_run).then_some(News::Standings(standings));
-            // The loop may have gone; then this ends shortly.
-            notes.chain(warnings).chain(standings).for_each(|news| drop(self.tell.send(news)));
-        }
+        let now = self.clock.now();
+        let news = self.realms.iter_mut().flat_map(|realm| realm.news(now));
+        // The loop may have gone; then this ends shortly.
+        news.for_each(|news| drop(self.tell.send(news)));
     }
 
     /// The end, as configured.
@@ -331,7 +269,9 @@ impl Keeping {
         let begin = self.clock.now();
         let dismantle = self.on_exit == OnExit::Remove && !self.dry_run;
         if dismantle {
-            self.realms.iter_mut().for_each(|realm| realm.fib.dismantle());
+            // What an earlier run has left may not have been seen yet.
+            self.look();
+            self.realms.iter_mut().for_each(|realm| realm.dismantle(&self.clock));
         }
         let patience = if dismantle { DISMANTLE } else { FINISH };
         while self.step() {
@@ -341,10 +281,6 @@ impl Keeping {
             }
         }
     }
-}
-
-fn in_namespace(netns: Option<&str>, what: &str) -> String {
-    netns.map_or_else(|| what.to_owned(), |netns| format!("network namespace {netns}: {what}"))
 }
 
 /// Until the kernel has something to tell in one of the namespaces.

@@ -1,6 +1,6 @@
 //! What all prefixes of a namespace have in common: verdicts and devices.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Link, Mode};
 
@@ -31,8 +31,8 @@ pub(super) struct Context {
     /// The devices that routes name.
     pub(super) devices: Vec<Device>,
     names: BTreeMap<String, u32>,
-    /// Indices of all devices that are up.
-    up: BTreeSet<u32>,
+    /// All devices by index: name, and whether it is up.
+    links: BTreeMap<u32, (String, bool)>,
 }
 
 impl Context {
@@ -46,7 +46,7 @@ impl Context {
             ending: false,
             devices: Vec::new(),
             names: BTreeMap::new(),
-            up: BTreeSet::new(),
+            links: BTreeMap::new(),
         }
     }
 
@@ -63,7 +63,7 @@ impl Context {
 
     /// Takes the devices as they are now, and says whether one of ours is other than before.
     pub(super) fn see(&mut self, links: &[Link]) -> bool {
-        self.up = links.iter().filter(|link| link.up).map(|link| link.index).collect();
+        self.links = links.iter().map(|link| (link.index, (link.name.clone(), link.up))).collect();
         let mut now = self.devices.clone();
         now.iter_mut().for_each(|device| (device.index, device.up) = (0, false));
         for link in links {
@@ -95,12 +95,11 @@ impl Context {
 
     /// Whether a hop over this device can carry traffic, so far as that is known.
     pub(super) fn is_up(&self, index: u32) -> bool {
-        index == 0 || self.up.contains(&index)
+        index == 0 || self.links.get(&index).is_some_and(|(_, up)| *up)
     }
 
     /// How a device is called, for people.
     pub(super) fn name(&self, index: u32) -> String {
-        let device = self.devices.iter().find(|device| device.index == index);
-        device.map_or_else(|| format!("#{index}"), |device| device.name.clone())
+        self.links.get(&index).map_or_else(|| format!("#{index}"), |(name, _)| name.clone())
     }
 }

@@ -20,6 +20,7 @@ use super::context::Context;
 use super::entry::{Entry, Leg};
 use super::groups::Groups;
 use super::index::Index;
+use super::listed::Listed;
 use super::{Change, Foreign, KernelRoute, Mode, Note, Rule, Setup, number, text};
 use crate::engine::Standing;
 use crate::wire::Family;
@@ -58,6 +59,11 @@ pub struct Fib {
     unjudged: usize,
     /// Entries for which nothing is configured: there are, or were, routes of ours that nothing wants.
     strays: BTreeMap<(u32, IpNet), u32>,
+    /// Objects that routes or groups of others lead over, and those of ours among them that were told of.
+    lent: BTreeSet<u32>,
+    left: BTreeSet<u32>,
+    /// Our routes and rules that nothing asked for and that went, until they are told of.
+    swept: Listed,
     /// Routes that were already gone when they were to go.
     vanished: Vec<KernelRoute>,
     /// Entries that may need a change.
@@ -74,6 +80,8 @@ pub struct Fib {
     owners: Vec<Owner>,
     /// Whether there is a picture to work on.
     seen: bool,
+    /// Whether what is known may be wrong.
+    unsure: bool,
     /// The kernel has said something that the picture does not explain.
     doubt: bool,
     standings: Vec<(u32, Standing)>,
@@ -103,6 +111,9 @@ impl Fib {
             refused_rules: BTreeSet::new(),
             unjudged: 0,
             strays: BTreeMap::new(),
+            lent: BTreeSet::new(),
+            left: BTreeSet::new(),
+            swept: Listed::default(),
             vanished: Vec::new(),
             dirty: VecDeque::new(),
             queued: Vec::new(),
@@ -113,6 +124,7 @@ impl Fib {
             batch: Vec::new(),
             owners: Vec::new(),
             seen: false,
+            unsure: false,
             doubt: false,
             standings: Vec::new(),
             notes: Vec::new(),
@@ -162,15 +174,21 @@ impl Fib {
         self.doubt
     }
 
-    /// Sets what a tunnel's state costs; `None` before its first verdict, and of no effect after it.
+    /// It is not known which of the last changes were made: what the next picture shows is no drift.
+    pub const fn lose_sight(&mut self) {
+        self.unsure = true;
+    }
+
+    /// Sets what a tunnel's state costs; `None` before its first verdict, while its routes stay as they were
+    /// found.
     pub fn set_penalty(&mut self, tunnel: u32, penalty: Option<u32>) {
         let Some(known) = self.context.penalties.get_mut(tunnel as usize) else { return };
-        if penalty.is_none() || *known == penalty {
+        if *known == penalty {
             return;
         }
         let before = std::mem::replace(known, penalty);
-        if before.is_none() && !self.over[tunnel as usize].is_empty() {
-            self.unjudged -= 1;
+        if !self.over[tunnel as usize].is_empty() {
+            self.unjudged = self.unjudged + usize::from(penalty.is_none()) - usize::from(before.is_none());
         }
         self.groups.touch();
         self.chunk_size = gather::FIRST_CHUNK;

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use super::context::Context;
 use super::entry::Leg;
 use super::{Change, Hop, Leads, Nexthop, Refusal};
+use crate::engine::penalty::DOWN;
 use crate::wire::Family;
 
 /// A neighbour.
@@ -45,6 +46,8 @@ struct Object {
     known: Option<Leads>,
     /// Why it does not have what it should; until the next picture.
     refused: Option<Refusal>,
+    /// Of a group: what it consisted of when it was first seen.
+    found: Vec<u32>,
 }
 
 /// All next-hop objects of a namespace.
@@ -73,7 +76,7 @@ impl Groups {
         }
         let at = super::number(self.groups.len());
         self.by_members.insert(members.clone(), at);
-        self.groups.push((members, Object { id: 0, known: None, refused: None }));
+        self.groups.push((members, Object { id: 0, known: None, refused: None, found: Vec::new() }));
         at
     }
 
@@ -84,7 +87,7 @@ impl Groups {
         let next = super::number(self.neighbours.len());
         let at = *self.by_neighbour.entry(neighbour.clone()).or_insert(next);
         if at == next {
-            self.neighbours.push((neighbour, Object { id: 0, known: None, refused: None }));
+            self.neighbours.push((neighbour, Object { id: 0, known: None, refused: None, found: Vec::new() }));
         }
         Some(Member { tunnel, priority, weight, neighbour: at })
     }
@@ -158,7 +161,14 @@ impl Groups {
         {
             return None;
         }
-        let metric = |member: &Member| member.priority.saturating_add(context.cost(member.tunnel));
+        // Without a verdict a member stays as it was found: if traffic did not go there, it does not now.
+        let found = |member: &Member| object.found.is_empty() || object.found.contains(&id(member));
+        let cost = |member: &Member| match context.penalty(member.tunnel) {
+            Some(penalty) => penalty,
+            None if found(member) => context.cost(member.tunnel),
+            None => DOWN.max(context.cost(member.tunnel)),
+        };
+        let metric = |member: &Member| member.priority.saturating_add(cost(member));
         let lowest = ready.clone().map(metric).min();
         let best = ready.filter(|member| Some(metric(member)) == lowest);
         let mut best: Vec<_> = best.map(|member| (id(member), member.weight)).collect();
@@ -175,12 +185,18 @@ impl Groups {
         !self.strays.is_empty()
     }
 
-    /// Objects that nothing wants and neither a route nor a group of ours leads over: groups, then
-    /// neighbours.
-    pub(super) fn deletes(&self, context: &Context, used: impl Fn(u32) -> bool, changes: &mut Vec<Change>) {
+    /// Objects that nothing wants and neither a route nor a group leads over: groups, then neighbours.
+    /// Those of them that only others lead over are given back: they stay.
+    pub(super) fn deletes(
+        &self,
+        context: &Context,
+        used: impl Fn(u32) -> bool,
+        lent: &BTreeSet<u32>,
+        changes: &mut Vec<Change>,
+    ) -> Vec<u32> {
         let all = context.ending;
         if !all && !context.settled {
-            return;
+            return Vec::new();
         }
         let ours = |object: &Object| Some((object.id, object.known.clone().filter(|_| all)?));
         let neighbours = self.neighbours.iter().filter_map(|(_, object)| ours(object));
@@ -192,15 +208,18 @@ impl Groups {
             Some(Leads::Group(members)) => members.iter().map(|&(id, _)| id).collect(),
             Some(Leads::Hop(..) | Leads::Other) | None => Vec::new(),
         };
-        let mut members: BTreeSet<u32> = self.groups.iter().flat_map(|(_, object)| members(object)).collect();
+        let wanted = self.groups.iter().filter(|_| !all).flat_map(|(_, object)| members(object));
+        let (mut members, mut theirs): (BTreeSet<u32>, BTreeSet<u32>) = (wanted.collect(), lent.clone());
         for (id, leads) in &groups {
-            match leads {
-                Leads::Group(of) if used(*id) => members.extend(of.iter().map(|&(id, _)| id)),
-                Leads::Group(_) | Leads::Hop(..) | Leads::Other => {}
-            }
+            let of = if let Leads::Group(of) = leads { &of[..] } else { &[] };
+            members.extend(of.iter().filter(|_| !all && used(*id)).map(|&(id, _)| id));
+            theirs.extend(of.iter().filter(|_| lent.contains(id)).map(|&(id, _)| id));
         }
         let gone = groups.iter().chain(&others).map(|&(id, _)| id);
-        changes.extend(gone.filter(|id| all || !used(*id) && !members.contains(id)).map(Change::DeleteNexthop));
+        let gone = gone.filter(|id| all || !used(*id) && !members.contains(id));
+        let (stay, go): (Vec<u32>, Vec<u32>) = gone.partition(|id| theirs.contains(id));
+        changes.extend(go.into_iter().map(Change::DeleteNexthop));
+        stay
     }
 
     /// The kernel has done it. Whether the group is new, so that routes can lead over it.

@@ -125,6 +125,8 @@ pub struct Picture {
     pub nexthops: Option<Vec<Nexthop>>,
     /// Numbers of next-hop objects that are not ours.
     pub taken: Vec<u32>,
+    /// Numbers of next-hop objects, whosever they are, that routes or groups of others lead over.
+    pub lent: Vec<u32>,
     /// Every rule that bears our tag.
     pub rules: Vec<Rule>,
 }

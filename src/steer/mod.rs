@@ -27,6 +27,7 @@ mod groups;
 mod index;
 pub mod kernel;
 mod known;
+mod listed;
 mod note;
 pub mod setup;
 mod standing;
@@ -36,6 +37,7 @@ pub use fib::Fib;
 pub use kernel::{Change, Foreign, Hop, KernelRoute, Leads, Link, Nexthop, Picture, Refusal, Rule, Way};
 pub use note::Note;
 pub use setup::{Leg, Mode, Setup};
+pub use text::shell_word;
 
 /// Indices are 32 bits wide; a configuration cannot reach that many of anything.
 fn number(index: usize) -> u32 {

@@ -6,6 +6,25 @@ use super::context::Context;
 use super::{Change, Hop, KernelRoute, Leads, Nexthop, Rule, Way};
 use crate::wire::Family;
 
+/// A word as a shell takes it: the kernel lets a device have nearly any name.
+#[must_use]
+pub fn shell_word(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-/:@+,%=".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else if word.chars().any(char::is_control) {
+        // As bash has it, so that nothing of it moves a terminal's cursor.
+        let escaped = |letter: char| match letter {
+            '\'' | '\\' => format!(r"\{letter}"),
+            letter if letter.is_control() => format!(r"\x{:02x}", u32::from(letter)),
+            letter => letter.to_string(),
+        };
+        format!("$'{}'", word.chars().map(escaped).collect::<String>())
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 /// The name of a routing protocol (`rtm_protocol`), as iproute2 has it.
 pub(super) fn protocol(number: u8) -> String {
     let name = match number {
@@ -85,7 +104,7 @@ fn hop(hop: &Hop, context: &Context) -> String {
         let _ = write!(text, " via {via}");
     }
     if hop.device != 0 {
-        let _ = write!(text, " dev {}", context.name(hop.device));
+        let _ = write!(text, " dev {}", shell_word(&context.name(hop.device)));
     }
     if hop.onlink {
         text.push_str(" onlink");
@@ -129,4 +148,26 @@ fn rule(verb: &str, rule: &Rule, tag: u8) -> String {
     }
     say(format!(" lookup {table} priority {priority} protocol {tag}"));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_device_is_called_a_shell_takes_it_for_one_word() {
+        let cases = [
+            ("gre1", "gre1"),
+            ("br-lan.7@eth0", "br-lan.7@eth0"),
+            ("a;reboot", "'a;reboot'"),
+            ("x$(id)", "'x$(id)'"),
+            ("#5", "'#5'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+            ("\u{1b}[2J'", r"$'\x1b[2J\''"),
+        ];
+        for (word, quoted) in cases {
+            assert_eq!(shell_word(word), quoted);
+        }
+    }
 }

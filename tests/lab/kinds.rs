@@ -154,7 +154,7 @@ impl Kind {
     fn key(self, here: usize, there: usize, keys: Option<&[[String; 2]; 2]>) -> String {
         let (l, r) = (self.endpoint(here), self.endpoint(there));
         match (self.keys, keys) {
-            (Keys::Xfrm(selector), _) => xfrm(&l, &r, selector),
+            (Keys::Xfrm(selector), _) => xfrm(&l, &r, selector, 0x1001),
             (Keys::Wireguard, Some(keys)) => {
                 let ([private, _], [_, public]) = (&keys[here - 1], &keys[there - 1]);
                 // A reply-style probe goes to the peer, but to our own address: so both addresses.
@@ -169,10 +169,10 @@ impl Kind {
 }
 
 /// Security associations and policies of one side, for all that goes through the device.
-fn xfrm(l: &str, r: &str, selector: &str) -> String {
+pub(crate) fn xfrm(l: &str, r: &str, selector: &str, spi: usize) -> String {
     let state = |from: &str, to: &str| {
         format!(
-            "ip xfrm state add src {from} dst {to} proto esp spi 0x1001 mode tunnel flag af-unspec {selector} \
+            "ip xfrm state add src {from} dst {to} proto esp spi {spi:#x} mode tunnel flag af-unspec {selector} \
              aead 'rfc4106(gcm(aes))' 0x{} 128\n",
             "4b".repeat(20)
         )

@@ -21,6 +21,8 @@ mod kills;
 mod kinds;
 mod router;
 mod sequence;
+mod steer;
+mod stream;
 mod two;
 
 use std::os::unix::process::CommandExt;
@@ -94,6 +96,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(conflict::trials());
     trials.extend(device::trials());
     trials.extend(discover::trials());
+    trials.extend(steer::trials());
     trials.extend(crash::trials());
     trials
 }

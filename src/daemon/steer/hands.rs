@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use crate::config::{Kernel, Netns};
 use crate::io::fib::{self, Monitor, Opened, Reader, Writer};
 use crate::io::netns;
-use crate::steer::{Change, Picture, Refusal};
+use crate::steer::{Change, Picture, Refusal, shell_word};
 
 pub(super) use crate::io::fib::Heard;
 
@@ -26,10 +26,11 @@ impl Hands {
     pub(super) fn open(file: Option<&File>, kernel: &Kernel, name: Option<&Netns>, dry_run: bool) -> io::Result<Self> {
         let buffer = usize::try_from(kernel.receive_buffer).unwrap_or(usize::MAX);
         let Opened { writer, reader, listener } = netns::within(file, || fib::open(kernel.protocol, buffer))?;
+        let word = |name: &Netns| shell_word(&name.to_string());
         let ip = match name {
             None => "ip".to_owned(),
-            Some(name) if name.to_string().starts_with('/') => format!("nsenter --net={name} ip"),
-            Some(name) => format!("ip -n {name}"),
+            Some(name) if name.to_string().starts_with('/') => format!("nsenter --net={} ip", word(name)),
+            Some(name) => format!("ip -n {}", word(name)),
         };
         let (writer, monitor) = if dry_run { (None, None) } else { (Some(writer), Some(listener.register()?)) };
         Ok(Self { writer, reader, monitor, ip })

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
 
+use super::News;
+use super::fight::{Fight, TRUCE, Told};
 use super::hands::{Hands, Heard};
 use crate::config::{Kernel, Netns, NotifyRoutes};
 use crate::engine::Time;
 use crate::io::clock::Clock;
-use crate::steer::{Fib, Mode, Setup};
+use crate::steer::{Fib, Mode, Note, Setup};
 
 /// Events seldom come alone: a picture waits this long for the others.
 const SETTLE: Duration = Duration::from_millis(30);
@@ -51,7 +53,12 @@ pub(super) struct Realm {
     doubting: bool,
     /// For how many pictures in a row.
     doubts: u32,
-    pub(super) warnings: Vec<String>,
+    /// How many batches in a row have failed.
+    failures: u32,
+    /// Whether the kernel's news cannot be heard.
+    deaf: bool,
+    fight: Fight,
+    news: Vec<News>,
     warned: Option<String>,
 }
 
@@ -70,7 +77,10 @@ impl Realm {
             rested: Time::ZERO,
             doubting: false,
             doubts: 0,
-            warnings: Vec::new(),
+            failures: 0,
+            deaf: false,
+            fight: Fight::default(),
+            news: Vec::new(),
             warned: None,
         }
     }
@@ -125,10 +135,49 @@ impl Realm {
         }
     }
 
+    /// What there is to tell.
+    pub(super) fn news(&mut self, now: Time) -> Vec<News> {
+        self.collect(now);
+        if let Some(told) = self.fight.rest(now) {
+            self.tell(told);
+        }
+        let standings = self.fib.poll_standings();
+        // In a dry run nothing is installed.
+        let standings = (!standings.is_empty() && !self.dry_run).then_some(News::Standings(standings));
+        std::mem::take(&mut self.news).into_iter().chain(standings).collect()
+    }
+
+    fn collect(&mut self, now: Time) {
+        for note in self.fib.poll_notes() {
+            match note {
+                Note::Warning(what) => self.news.push(self.warning(&what)),
+                Note::Drift { count, examples } => {
+                    if let Some(told) = self.fight.drifted(now, count, examples) {
+                        self.tell(told);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, Told { count, changes, warn }: Told) {
+        self.news.push(News::Drift { netns: self.name(), count, changes });
+        if warn {
+            let what = "another program keeps changing what is ours in the kernel: it is mended once a second at the \
+                        most, and told seldom; two adits in one network namespace need two tags (`protocol`)";
+            self.news.push(self.warning(what));
+        }
+    }
+
+    fn warning(&self, what: &str) -> News {
+        let what = self.name().map_or_else(|| what.to_owned(), |netns| format!("network namespace {netns}: {what}"));
+        News::Warning(what)
+    }
+
     /// Warns once of the same thing, until there is something else to warn of.
     fn warn(&mut self, what: String) {
         if self.warned.as_ref() != Some(&what) {
-            self.warnings.push(what.clone());
+            self.news.push(self.warning(&what));
             self.warned = Some(what);
         }
     }
@@ -152,13 +201,16 @@ impl Realm {
                     self.warn("the kernel's routes cannot be changed: that needs CAP_NET_ADMIN".to_owned());
                 }
                 self.fib.handle_outcome(refusals);
+                self.failures = 0;
                 self.doubt(now);
                 true
             }
             Err(error) => {
                 // What was done is known to a picture only.
+                self.fib.lose_sight();
                 self.warn(format!("changes of the kernel's routes were lost sight of: {error}"));
-                (self.blind, self.due) = (true, now + SETTLE);
+                (self.blind, self.due) = (true, now + SETTLE * (1 << self.failures.min(DOUBTS)));
+                self.failures += 1;
                 false
             }
         }
@@ -202,7 +254,9 @@ impl Realm {
                     self.doubts = 0;
                 }
                 let now = clock.now();
-                self.rested = now + took * REST;
+                self.collect(now);
+                let truce = if self.fight.is_on(now) { TRUCE } else { Duration::ZERO };
+                (self.rested, self.deaf) = (now + truce.max(took * REST), false);
                 // A dry run sees what it would have done, not what is.
                 self.due = if self.dry_run { NEVER } else { now + self.kernel.reconcile_interval };
             }
@@ -214,8 +268,16 @@ impl Realm {
         }
     }
 
+    /// All of ours is to go.
+    pub(super) fn dismantle(&mut self, clock: &Clock) {
+        if self.blind {
+            self.take_picture(clock, || true);
+        }
+        self.fib.dismantle();
+    }
+
     pub(super) fn poll_ready(&self, context: &mut Context<'_>) -> bool {
-        self.hands.as_ref().is_some_and(|hands| hands.poll_ready(context))
+        !self.deaf && self.hands.as_ref().is_some_and(|hands| hands.poll_ready(context))
     }
 
     /// Hears what the kernel tells. Whether some of it was lost.
@@ -232,7 +294,10 @@ impl Realm {
                 true
             }
             Err(error) => {
+                // Not listened to again before the next look, or it would be heard of again and again.
+                self.deaf = true;
                 self.warn(format!("the kernel's routes cannot be watched: {error}"));
+                self.soon(now);
                 false
             }
         }

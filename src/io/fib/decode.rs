@@ -130,6 +130,12 @@ impl<'a> Head<'a> {
         self.flags & CLONED == 0 && !(self.table == LOCAL_TABLE && (LOCAL..=MULTICAST).contains(&self.kind))
     }
 
+    /// The next-hop object that it leads over.
+    pub(super) fn object(&self) -> Option<u32> {
+        let mut attributes = attributes(self.attributes);
+        attributes.find_map(|(kind, value)| if kind == RTA_NH_ID { word(value) } else { None })
+    }
+
     pub(super) const fn foreign(&self) -> Foreign {
         Foreign { table: self.table, prefix: self.prefix, metric: self.metric, protocol: self.protocol }
     }

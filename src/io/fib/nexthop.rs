@@ -124,6 +124,13 @@ pub(super) fn read(payload: &[u8]) -> Option<(u8, Nexthop)> {
     Some((protocol, Nexthop { id: id?, leads }))
 }
 
+/// The objects that a group in a message, of whichever type, consists of.
+pub(super) fn members(payload: &[u8]) -> impl Iterator<Item = u32> {
+    let rest = payload.get(8..).unwrap_or_default();
+    let groups = attributes(rest).filter(|(kind, _)| *kind == NHA_GROUP);
+    groups.flat_map(|(_, value)| group(value)).map(|(id, _)| id)
+}
+
 fn group(value: &[u8]) -> Vec<(u32, u16)> {
     let (members, _) = value.as_chunks::<MEMBER>();
     let member = |&[a, b, c, d, low, high, ..]: &[u8; MEMBER]| {

@@ -47,6 +47,31 @@ impl<E: Into<io::Error>> From<E> for Halt {
     }
 }
 
+/// What a list of next-hop objects has for us.
+#[derive(Debug, Default)]
+struct Objects {
+    /// Whether the kernel has such objects.
+    exist: bool,
+    ours: Vec<Nexthop>,
+    /// Numbers of the others.
+    taken: Vec<u32>,
+    /// Those that groups of others consist of.
+    lent: Vec<u32>,
+}
+
+impl Objects {
+    fn take(&mut self, tag: u8, payload: &[u8]) {
+        match nexthop::read(payload) {
+            Some((protocol, nexthop)) if protocol == tag => self.ours.push(nexthop),
+            Some((_, nexthop)) => {
+                self.taken.push(nexthop.id);
+                self.lent.extend(nexthop::members(payload));
+            }
+            None => {}
+        }
+    }
+}
+
 impl Reader {
     pub(super) fn open(tag: u8) -> io::Result<Self> {
         let (socket, _) = socket()?;
@@ -94,8 +119,9 @@ impl Reader {
         let links = self.list(go_on, RTM_GETLINK, &links(), |found: &mut Vec<_>, message| {
             found.extend((message.kind == RTM_NEWLINK).then(|| decode::link(message.payload)).flatten());
         })?;
-        let (nexthops, taken) = self.nexthops(go_on)?;
-        let mut picture = Picture { links, nexthops, taken, ..Picture::default() };
+        let Objects { exist, ours, taken, lent } = self.nexthops(go_on)?;
+        let nexthops = exist.then_some(ours);
+        let mut picture = Picture { links, nexthops, taken, lent, ..Picture::default() };
         for family in [Family::V4, Family::V6] {
             self.witness.quiet();
             let rules = self.rules(go_on, family)?;
@@ -110,6 +136,7 @@ impl Reader {
             }
             picture.routes.extend(found.ours);
             picture.foreign.extend(found.foreign);
+            picture.lent.extend(found.lent);
         }
         picture.rules.sort_unstable();
         picture.rules.dedup();
@@ -173,22 +200,17 @@ impl Reader {
         Ok(found)
     }
 
-    fn nexthops(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<(Option<Vec<Nexthop>>, Vec<u32>), Halt> {
+    fn nexthops(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Objects, Halt> {
         let tag = self.tag;
         let question = nexthop::Message::default();
-        let found = self.list(go_on, RTM_GETNEXTHOP, &question, |(ours, taken): &mut (Vec<_>, Vec<_>), message| {
+        let found = self.list(go_on, RTM_GETNEXTHOP, &question, |found: &mut Objects, message| {
             if message.kind == RTM_NEWNEXTHOP {
-                match nexthop::read(message.payload) {
-                    Some((protocol, nexthop)) if protocol == tag => ours.push(nexthop),
-                    Some((_, nexthop)) => taken.push(nexthop.id),
-                    None => {}
-                }
+                found.take(tag, message.payload);
             }
         });
         match found {
-            Ok((ours, taken)) => Ok((Some(ours), taken)),
-            Err(Halt::Failed(error)) if is(&error, &[Errno::EOPNOTSUPP]) => Ok((None, Vec::new())),
-            Err(halt) => Err(halt),
+            Err(Halt::Failed(error)) if is(&error, &[Errno::EOPNOTSUPP]) => Ok(Objects::default()),
+            found => found.map(|found| Objects { exist: true, ..found }),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What a list of routes has for us.
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
 
 use super::decode::Head;
@@ -11,12 +13,17 @@ use crate::wire::Family;
 pub(super) struct Routes {
     pub(super) ours: Vec<KernelRoute>,
     pub(super) foreign: Vec<Foreign>,
+    /// Next-hop objects that routes of others lead over.
+    pub(super) lent: BTreeSet<u32>,
 }
 
 impl Routes {
     pub(super) fn take(&mut self, tag: u8, family: Family, payload: &[u8], concerns: &dyn Fn(u32, &IpNet) -> bool) {
         // A kernel without IPv6 gives the routes of all other families instead.
         let Some(head) = Head::read(payload).filter(|head| head.is_route() && head.family == family) else { return };
+        if head.protocol != tag {
+            self.lent.extend(head.object());
+        }
         // What is for some packets only stands beside a route for all, even with its metric.
         if head.choosy {
             return;
@@ -88,7 +95,7 @@ mod tests {
             route(one, 2, Way::Other),
         ];
         let foreign = Foreign { table: 254, prefix: one.parse().unwrap(), metric: 9, protocol: 4 };
-        let found = Routes { ours, foreign: vec![foreign, foreign] }.once();
+        let found = Routes { ours, foreign: vec![foreign, foreign], ..Routes::default() }.once();
         let wanted = [
             route(one, 1, Way::Object(7)),
             route(one, 1, hops(&[1, 2])),

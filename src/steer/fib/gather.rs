@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Fib, Owner, Stage};
 use crate::steer::context::Context;
 use crate::steer::known::Known;
-use crate::steer::{Change, Mode, Rule, Way};
+use crate::steer::{Change, Mode, Note, Rule, Way};
 
 /// Prefixes whose changes are gathered in one batch: between two batches a fresh verdict is heard.
 pub(super) const CHUNK: usize = 512;
@@ -25,6 +25,7 @@ impl Fib {
             }
             let idle = self.batch.is_empty() && self.stage == Stage::Common && self.dirty.is_empty();
             if idle && !self.gather_last() {
+                self.tell_swept();
                 break;
             }
         }
@@ -87,10 +88,29 @@ impl Fib {
         self.owners.resize(self.batch.len(), Owner::Rule);
         if self.batch.is_empty() && (ending || self.groups.has_strays()) {
             let used: BTreeSet<u32> = self.used_objects();
-            self.groups.deletes(&self.context, |id| used.contains(&id), &mut self.batch);
+            let stay = self.groups.deletes(&self.context, |id| used.contains(&id), &self.lent, &mut self.batch);
             self.owners.resize(self.batch.len(), Owner::Nexthop);
+            self.tell_left(stay);
         }
         !self.batch.is_empty()
+    }
+
+    /// Tells once of objects that would be deleted, if others did not lead over them.
+    fn tell_left(&mut self, stay: Vec<u32>) {
+        let fresh: Vec<String> = stay.into_iter().filter(|id| self.left.insert(*id)).map(|id| id.to_string()).collect();
+        if !fresh.is_empty() {
+            let what = format!("routes of others lead over next-hop objects of ours, which stay: {}", fresh.join(", "));
+            self.notes.push(Note::Warning(what));
+        }
+    }
+
+    /// Tells of what nothing asked for and went, when all of it has.
+    fn tell_swept(&mut self) {
+        let swept = std::mem::take(&mut self.swept);
+        if swept.count > 0 {
+            let what = format!("{} with our tag that nothing asks for were removed: {}", swept.count, swept.examples());
+            self.notes.push(Note::Warning(what));
+        }
     }
 
     fn used_objects(&self) -> BTreeSet<u32> {

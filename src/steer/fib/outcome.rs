@@ -31,6 +31,7 @@ impl Fib {
         if !self.untaken.is_empty() && matches!(owner, Owner::Nexthop | Owner::Rule) {
             self.untaken.remove(&text::change(&change, self.tag, &self.context));
         }
+        self.note_sweep(owner, &change);
         match (owner, change) {
             (Owner::Entry(at), change) => self.doubt |= self.entries[at as usize].done(change),
             (Owner::Nexthop, change) => return self.groups.done(&change),
@@ -47,6 +48,20 @@ impl Fib {
             ) => {}
         }
         false
+    }
+
+    /// Notes what goes though it is not another place of something that is asked for.
+    fn note_sweep(&mut self, owner: Owner, change: &Change) {
+        if self.context.ending {
+            return;
+        }
+        match (owner, change) {
+            (Owner::Entry(at), Change::DeleteRoute(route)) if self.entries[at as usize].legs.is_empty() => {
+                self.swept.add(|| text::brief(route, &self.context));
+            }
+            (Owner::Rule, Change::DeleteRule(rule)) => self.swept.add(|| format!("rule {}", rule.priority)),
+            _ => {}
+        }
     }
 
     fn refused(&mut self, owner: Owner, change: Change, refusal: Refusal) {

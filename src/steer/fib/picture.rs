@@ -9,11 +9,11 @@ use crate::engine::Standing;
 use crate::engine::penalty::{BASE_MAX, DOWN};
 use crate::steer::entry::Entry;
 use crate::steer::known::{self, Known, UNSEEN, alike, hops_at, leads_alike};
+use crate::steer::listed::Listed;
 use crate::steer::{Foreign, Hop, KernelRoute, Mode, Note, Picture, Rule, Way, number, text};
 
-/// What is told in full of many things of a kind.
-const EXAMPLES: usize = 10;
-
+/// What a tunnel that is down and drained costs.
+const WORST: u32 = DOWN + DOWN;
 impl Fib {
     /// The namespace is not there: all that was in it is gone, and that is no drift.
     pub fn handle_lost(&mut self, why: &str) {
@@ -43,9 +43,10 @@ impl Fib {
         self.doubt = false;
         (self.stage, self.batch, self.owners) = (Stage::Common, Vec::new(), Vec::new());
         std::mem::take(&mut self.chunk).into_iter().for_each(|at| self.touch(at));
-        let mut drift = Drift::default();
+        let mut drift = Listed::default();
         let moved = self.choose_mode(&picture) | self.context.see(&picture.links);
         let links: BTreeMap<u32, bool> = picture.links.iter().map(|link| (link.index, link.up)).collect();
+        self.lent = picture.lent.iter().copied().collect();
         let lost = self.see_objects(&picture, first, &links, &mut drift);
         self.see_rules(picture.rules, first, &mut drift);
         let before = self.see_routes(picture.routes, picture.foreign);
@@ -75,10 +76,26 @@ impl Fib {
                 self.touch(at);
             }
         }
+        self.forget_strays();
         self.warn();
-        if drift.count > 0 {
-            self.notes.push(Note::Drift { count: drift.count, examples: drift.examples });
+        let unsure = std::mem::take(&mut self.unsure);
+        if drift.count > 0 && !unsure {
+            self.notes.push(Note::Drift { count: drift.count, examples: drift.first });
         }
+    }
+
+    /// Lets go of prefixes to which nothing leads any more, when that is so of all of them.
+    fn forget_strays(&mut self) {
+        let configured = self.entries.len() - self.strays.len();
+        let gone = |entry: &Entry| entry.known.is_empty() && entry.stuck.is_empty();
+        if self.strays.is_empty() || !self.entries[configured..].iter().all(gone) {
+            return;
+        }
+        self.strays.clear();
+        self.entries.truncate(configured);
+        self.queued.truncate(configured);
+        self.in_order.truncate(configured);
+        self.dirty.retain(|at| (*at as usize) < configured);
     }
 
     fn in_accord(&self, at: u32) -> bool {
@@ -109,7 +126,7 @@ impl Fib {
         picture: &Picture,
         first: bool,
         links: &BTreeMap<u32, bool>,
-        drift: &mut Drift,
+        drift: &mut Listed,
     ) -> BTreeSet<u32> {
         let nexthops = picture.nexthops.as_deref().unwrap_or_default();
         if self.context.mode == Mode::Nexthop {
@@ -122,7 +139,7 @@ impl Fib {
         lost
     }
 
-    fn see_rules(&mut self, rules: Vec<Rule>, first: bool, drift: &mut Drift) {
+    fn see_rules(&mut self, rules: Vec<Rule>, first: bool, drift: &mut Listed) {
         let now: BTreeSet<Rule> = rules.into_iter().collect();
         if !first {
             for rule in self.known_rules.difference(&now) {
@@ -162,7 +179,7 @@ impl Fib {
         before
     }
 
-    fn compare(&self, before: &[Known], links: &BTreeMap<u32, bool>, lost: &BTreeSet<u32>, drift: &mut Drift) {
+    fn compare(&self, before: &[Known], links: &BTreeMap<u32, bool>, lost: &BTreeSet<u32>, drift: &mut Listed) {
         for (entry, before) in self.entries.iter().zip(before) {
             if entry.known == *before {
                 continue;
@@ -191,10 +208,10 @@ impl Fib {
 
     /// Tells of routes of others that would carry a prefix's traffic instead of ours.
     fn warn(&mut self) {
-        let mut outranked = Drift::default();
+        let mut outranked = Listed::default();
         for entry in &self.entries {
             let Some(base) = entry.legs.iter().map(|leg| leg.priority).min() else { continue };
-            for &(metric, protocol) in entry.foreign.iter().filter(|(metric, _)| *metric < base.saturating_add(DOWN)) {
+            for &(metric, protocol) in entry.foreign.iter().filter(|(metric, _)| *metric < base.saturating_add(WORST)) {
                 let foreign = Foreign { table: entry.table, prefix: entry.prefix, metric, protocol };
                 if self.warned.insert(foreign) {
                     let when = if metric < base { "always" } else { "when ours are penalised" };
@@ -206,13 +223,12 @@ impl Fib {
             }
         }
         if outranked.count > 0 {
-            let Drift { count, examples } = outranked;
             let what = format!(
-                "routes of others carry the traffic of {count} prefixes instead of ours: {}{}; remove them, or give them \
-                 a metric above {}",
-                examples.join(", "),
-                if count > examples.len() { ", …" } else { "" },
-                DOWN + BASE_MAX,
+                "routes of others would carry the traffic of {} prefixes instead of ours: {}; remove them, or \
+                 give them a metric above {}",
+                outranked.count,
+                outranked.examples(),
+                WORST + BASE_MAX,
             );
             self.notes.push(Note::Warning(what));
         }
@@ -280,21 +296,5 @@ fn left(way: &Way, v6: bool, links: &BTreeMap<u32, bool>, lost: &BTreeSet<u32>) 
             (!left.is_empty()).then_some(Way::Hops(left))
         }
         Way::Object(_) | Way::Unreachable | Way::Other => Some(way.clone()),
-    }
-}
-
-/// Many things of a kind: how many, and the first ones.
-#[derive(Debug, Default)]
-struct Drift {
-    count: usize,
-    examples: Vec<String>,
-}
-
-impl Drift {
-    fn add(&mut self, what: impl FnOnce() -> String) {
-        self.count += 1;
-        if self.examples.len() < EXAMPLES {
-            self.examples.push(what());
-        }
     }
 }

@@ -86,6 +86,12 @@ impl Groups {
                 };
                 drift.push(format!("next-hop object {} {what}", object.id));
             }
+            if first {
+                object.found = match &now {
+                    Some(Leads::Group(members)) => members.iter().map(|&(id, _)| id).collect(),
+                    Some(Leads::Hop(..) | Leads::Other) | None => Vec::new(),
+                };
+            }
             object.known = now;
             object.refused = None;
         }
