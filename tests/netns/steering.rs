@@ -10,10 +10,16 @@
 //! | [`lives`] | starts, ends, kills, and what a dry run says |
 //! | [`others`] | routes of others |
 //! | [`drift`] | what others do to ours |
+//! | [`feuds`] | and do again and again |
+//! | [`leaving`] | what goes at the end and in the sweep, and what must stay |
+//! | [`dry`] | what a dry run prints, and a shell makes of it |
 //! | [`ways`] | devices, addresses and carriers that go and come back |
 //! | [`tables`] | rules, tables and namespaces |
 
 mod drift;
+mod dry;
+mod feuds;
+mod leaving;
 mod lives;
 mod moves;
 mod net;
@@ -28,7 +34,8 @@ use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
     let rooms = [moves::cases(), lives::cases(), others::cases(), drift::cases(), ways::cases(), tables::cases()];
-    rooms.into_iter().flatten().map(Case::with_routers).collect()
+    let more = [feuds::cases(), leaving::cases(), dry::cases()];
+    rooms.into_iter().chain(more).flatten().map(Case::with_routers).collect()
 }
 
 /// A trial for each mode.

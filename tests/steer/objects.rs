@@ -73,6 +73,20 @@ pub(crate) fn may_carry(kernel: &Kernel, id: u32, prefix: &IpNet) -> Result<(), 
     Ok(())
 }
 
+impl Kernel {
+    /// Objects that routes or groups of others lead over.
+    pub(crate) fn lent(&self, tag: u8) -> Vec<u32> {
+        let rows = self.tables.values().flatten().filter(|row| row.protocol != tag);
+        let over = rows.filter_map(|row| if let Goes::Object(id) = row.goes { Some(id) } else { None });
+        let groups = self.objects.values().filter(|(owner, _)| *owner != tag);
+        let members = groups.flat_map(|(_, leads)| match leads {
+            Leads::Group(members) => members.iter().map(|(id, _)| *id).collect(),
+            Leads::Hop(..) | Leads::Other => Vec::new(),
+        });
+        over.chain(members).collect()
+    }
+}
+
 /// Removes an object, with it its place in groups, groups that are left empty, and all routes over them.
 pub(crate) fn remove(kernel: &mut Kernel, id: u32) {
     if kernel.objects.remove(&id).is_none() {

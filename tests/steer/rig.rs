@@ -85,6 +85,12 @@ impl Rig {
         self.fib.set_penalty(tunnel, Some(penalty));
     }
 
+    /// A drain ends that came before any verdict.
+    pub(crate) fn forget(&mut self, tunnel: u32) {
+        self.penalties[tunnel as usize] = None;
+        self.fib.set_penalty(tunnel, None);
+    }
+
     /// Verdicts for all tunnels, and all that follows from them.
     pub(crate) fn judge(&mut self, penalties: &[u32]) {
         for (tunnel, &penalty) in (0..).zip(penalties) {

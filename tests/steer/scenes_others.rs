@@ -206,6 +206,19 @@ fn a_route_of_others_that_wins_is_warned_of_once() {
 }
 
 #[test]
+fn a_route_of_others_that_wins_when_ours_are_down_and_drained_is_warned_of() {
+    let mut kernel = Kernel::with_devices(2);
+    kernel.add(STATIC, &theirs(V4, 100 + 1_500_000), true).unwrap();
+    kernel.add(STATIC, &theirs(V6, 100 + 2_000_001), true).unwrap();
+    let mut rig = Rig::start(kernel, pair(Mode::Metric));
+    rig.judge(&[0, 0]);
+    rig.assert_settled();
+    let [warning] = &rig.warnings[..] else { panic!("{:?}", rig.warnings) };
+    assert!(warning.contains("10.20.0.0/16 metric 1500100 of protocol static wins when ours are"), "{warning}");
+    assert!(!warning.contains(V6), "{warning}");
+}
+
+#[test]
 fn an_object_of_ours_that_nothing_wants_stays_while_a_group_has_it() {
     let mut rig = Rig::start(Kernel::with_devices(3), setup(Mode::Nexthop, [leg(V4, 0, 100)]));
     rig.judge(&[0]);
