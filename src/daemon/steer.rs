@@ -269,7 +269,6 @@ impl Keeping {
         let begin = self.clock.now();
         let dismantle = self.on_exit == OnExit::Remove && !self.dry_run;
         if dismantle {
-            // What an earlier run has left may not have been seen yet.
             self.look();
             self.realms.iter_mut().for_each(|realm| realm.dismantle(&self.clock));
         }
@@ -278,6 +277,13 @@ impl Keeping {
             if self.clock.now().since(begin) >= patience {
                 tracing::warn!("the kernel's routes are not all as they should be at the end of the daemon");
                 break;
+            }
+        }
+        // The loop hears of nothing any more.
+        let now = self.clock.now();
+        for news in self.realms.iter_mut().flat_map(|realm| realm.news(now)) {
+            if let News::Warning(what) = news {
+                tracing::warn!("{what}");
             }
         }
     }

@@ -21,6 +21,9 @@ pub(super) struct Context {
     pub(super) backstop: bool,
     /// What each tunnel's state costs; `None` before its first verdict.
     pub(super) penalties: Vec<Option<u32>>,
+    /// Whether it ever had one, be it by a drain that has ended: what was found of it and is in no place of
+    /// its own has gone since.
+    pub(super) placed: Vec<bool>,
     /// What it cost at most where its routes were found, before that.
     found: Vec<u32>,
     /// Whether all verdicts that are to be waited for are there: what was found and is not confirmed
@@ -41,6 +44,7 @@ impl Context {
             mode,
             backstop,
             penalties: vec![None; tunnels],
+            placed: vec![false; tunnels],
             found: vec![0; tunnels],
             settled: false,
             ending: false,
@@ -79,6 +83,10 @@ impl Context {
 
     pub(super) fn penalty(&self, tunnel: u32) -> Option<u32> {
         self.penalties.get(tunnel as usize).copied().flatten()
+    }
+
+    pub(super) fn is_placed(&self, tunnel: u32) -> bool {
+        self.placed.get(tunnel as usize).copied().unwrap_or(false)
     }
 
     /// Notes how a route over a tunnel was found.

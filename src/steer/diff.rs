@@ -131,7 +131,7 @@ impl Entry {
     }
 
     /// Whether a surplus route is surely none that a verdict still to come would want: the tunnels that
-    /// it leads through have theirs, or a route that is wanted leads there just the same, or all are in.
+    /// it leads through have or had theirs, or a route that is wanted leads there just the same, or all are in.
     fn confirmed(&self, metric: u32, way: &Way, wanted: &Known, context: &Context) -> bool {
         if context.settled || context.ending {
             return true;
@@ -144,7 +144,7 @@ impl Entry {
             Some((_, Way::Hops(hops))) => hops,
             Some(_) | None => &[],
         };
-        let judged = |hop: &Hop| self.leg(hop, context).is_some_and(|leg| context.penalty(leg.tunnel).is_some());
+        let judged = |hop: &Hop| self.leg(hop, context).is_some_and(|leg| context.is_placed(leg.tunnel));
         hops.iter().all(|hop| same.iter().any(|one| leads_alike(one, hop)) || judged(hop))
     }
 

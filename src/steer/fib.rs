@@ -187,6 +187,7 @@ impl Fib {
             return;
         }
         let before = std::mem::replace(known, penalty);
+        self.context.placed[tunnel as usize] = true;
         if !self.over[tunnel as usize].is_empty() {
             self.unjudged = self.unjudged + usize::from(penalty.is_none()) - usize::from(before.is_none());
         }
