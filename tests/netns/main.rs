@@ -20,6 +20,7 @@
 //! | [`spaces`] | the built program where namespaces and devices are missing, come and go |
 //! | [`fib`] | the kernel's routes, objects and rules: changed by us and seen by `ip`, and the other way round |
 //! | [`fib_edges`] | what must be refused, what must not be hit, what must not be lost |
+//! | [`fib_lent`] | which objects others lead over |
 //! | [`hearing`] | what others change there is heard, and what we change is not |
 //! | [`spaces`] | the built program where namespaces and devices are missing, come and go |
 //! | [`steering`] | the built program steers the kernel's routes: forwarded traffic, others, drift, devices |
@@ -42,6 +43,7 @@ mod devices;
 mod discover;
 mod fib;
 mod fib_edges;
+mod fib_lent;
 mod forgery;
 mod hearing;
 mod inlets;
@@ -210,6 +212,7 @@ fn main() -> ExitCode {
         spaces::cases(),
         fib::cases(),
         fib_edges::cases(),
+        fib_lent::cases(),
         hearing::cases(),
         crash::cases(),
         steering::cases(),

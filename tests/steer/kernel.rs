@@ -246,7 +246,7 @@ impl Kernel {
         }
         let ours = self.objects.iter().filter(|(_, (owner, _))| *owner == tag);
         let ours = ours.map(|(&id, (_, leads))| Nexthop { id, leads: leads.clone() });
-        picture.nexthops = (!self.lacks_objects).then(|| ours.collect());
+        (picture.nexthops, picture.lent) = ((!self.lacks_objects).then(|| ours.collect()), self.lent(tag));
         picture.taken = self.objects.iter().filter(|(_, (owner, _))| *owner != tag).map(|(&id, _)| id).collect();
         picture.rules = self.rules.iter().filter(|(owner, _)| *owner == tag).map(|(_, rule)| rule.clone()).collect();
         picture

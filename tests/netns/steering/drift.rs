@@ -49,38 +49,51 @@ const NEXTHOP: [(&str, &str); 4] = [
     ("nexthop flush proto 212", "next-hop object"),
 ];
 
+/// More of these in a row would be taken for a feud, which is told of seldom.
+const IN_A_ROW: usize = 4;
+
 fn repaired(mode: &str) {
-    let stage = Stage::new(&format!("mode = \"{mode}\"\nbackstop = true\n"));
     let kernel = format!("mode = \"{mode}\"\nbackstop = true\n");
+    let stage = Stage::new(&kernel);
     stage.configure(&kernel, &format!("{}{RULES}", stage.usual_routes()));
     stage.make_patient();
-    let _daemon = stage.healthy();
+    let mut daemon = stage.healthy();
     let wanted = stage.ours();
     let own = if mode == "metric" { &METRIC[..] } else { &NEXTHOP };
-    let drifts = |(command, words): &(&str, &str)| drifts(&stage, command, words, &wanted);
-    let slowest = COMMON.iter().chain(own).map(drifts).max().unwrap();
-    println!("{mode}, drift: repaired within {slowest:?}");
+    let owned = |(command, words): &(&str, &str)| ((*command).to_owned(), (*words).to_owned());
+    let mut all: Vec<(String, String)> = COMMON.iter().chain(own).map(owned).collect();
     if mode == "nexthop" {
-        objects_drift(&stage, &wanted);
+        all.extend(objects_drift(&stage));
     }
-    assert_eq!(stage.site.transitions().len(), 2, "none but the first verdicts");
+    let mut slowest = Duration::ZERO;
+    for some in all.chunks(IN_A_ROW) {
+        let drifts = some.iter().map(|(command, words)| drifts(&stage, command, words, &wanted));
+        slowest = slowest.max(drifts.max().unwrap());
+        assert_eq!(stage.site.transitions().len(), 2, "none but the first verdicts");
+        daemon.send(Signal::SIGTERM);
+        assert!(daemon.end().success());
+        daemon = stage.healthy();
+    }
+    println!("{mode}, drift: {} times, repaired within {slowest:?}", all.len());
 }
 
 /// Each object is deleted, and each group is led elsewhere.
-fn objects_drift(stage: &Stage, wanted: &[String]) {
+fn objects_drift(stage: &Stage) -> Vec<(String, String)> {
     let objects: Vec<Value> = serde_json::from_str(&stage.ip("-j -N nexthop show proto 212")).unwrap();
     let id = |object: &Value| object["id"].as_u64().unwrap();
     let is_six = |object: &Value| object["gateway"].to_string().contains(':');
     assert_eq!(objects.len(), 6, "two for each family, and a group of them: {objects:#?}");
+    let mut all = Vec::new();
     for object in &objects {
-        drifts(stage, &format!("nexthop del id {}", id(object)), &format!("object {} is gone", id(object)), wanted);
+        all.push((format!("nexthop del id {}", id(object)), format!("object {} is gone", id(object))));
         let Some(member) = object["group"][0]["id"].as_u64() else { continue };
         let leads = objects.iter().find(|one| id(one) == member).unwrap();
         let other =
             objects.iter().find(|one| one["group"].is_null() && id(one) != member && is_six(one) == is_six(leads));
         let command = format!("nexthop replace id {} group {} proto 212", id(object), id(other.unwrap()));
-        drifts(stage, &command, &format!("object {} is other than it was", id(object)), wanted);
+        all.push((command, format!("object {} is other than it was", id(object))));
     }
+    all
 }
 
 /// Does this to ours, and waits until it is repaired and told. How long the repair took.
