@@ -80,6 +80,8 @@ pub struct Fib {
     owners: Vec<Owner>,
     /// Whether there is a picture to work on.
     seen: bool,
+    /// Whether the last picture is of the time since all verdicts are in.
+    sighted: bool,
     /// Whether what is known may be wrong.
     unsure: bool,
     /// The kernel has said something that the picture does not explain.
@@ -124,6 +126,7 @@ impl Fib {
             batch: Vec::new(),
             owners: Vec::new(),
             seen: false,
+            sighted: false,
             unsure: false,
             doubt: false,
             standings: Vec::new(),
@@ -206,6 +209,8 @@ impl Fib {
     /// No more verdicts are waited for: what was found and is wanted by nothing may go.
     pub fn settle(&mut self) {
         if !std::mem::replace(&mut self.context.settled, true) {
+            // What others lead over by now, only a look tells.
+            self.doubt = true;
             self.touch_all();
         }
     }

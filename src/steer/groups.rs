@@ -134,39 +134,27 @@ impl Groups {
         };
         let ready: Vec<bool> = self.neighbours.iter().map(is_ready).collect();
         for (members, object) in &self.groups {
-            match self.selected(members, &ready, context, object) {
-                Some(wanted) if !wanted.is_empty() => object.bring(Leads::Group(wanted), changes),
-                Some(_) | None => {}
+            let wanted = self.selected(members, &ready, context, object);
+            if !wanted.is_empty() {
+                object.bring(Leads::Group(wanted), changes);
             }
         }
     }
 
     /// The members that carry traffic: those of the lowest effective priority among those that could.
-    /// `None` where it stays as it was found, because a verdict is still to come.
-    fn selected(
-        &self,
-        members: &[Member],
-        ready: &[bool],
-        context: &Context,
-        object: &Object,
-    ) -> Option<Vec<(u32, u16)>> {
+    fn selected(&self, members: &[Member], ready: &[bool], context: &Context, object: &Object) -> Vec<(u32, u16)> {
         let ready = members.iter().filter(|member| ready[member.neighbour as usize]);
         let id = |member: &Member| self.neighbours[member.neighbour as usize].1.id;
-        let waits = |member: &Member| context.penalty(member.tunnel).is_none();
-        if let Some(Leads::Group(found)) = &object.known
-            && !context.settled
-            && members.iter().any(waits)
-            && !found.is_empty()
-            && found.iter().all(|(of, _)| ready.clone().any(|member| id(member) == *of))
-        {
-            return None;
-        }
-        // Without a verdict a member stays as it was found: if traffic did not go there, it does not now.
-        let found = |member: &Member| object.found.is_empty() || object.found.contains(&id(member));
+        // Without a verdict a member stays as it was found: where traffic went, and where it would not have
+        // gone anyway, it may go; what would have had it if it had been well may not.
+        let used = members.iter().filter(|member| object.found.contains(&id(member))).map(|member| member.priority);
+        let best = used.min();
+        let shunned =
+            |member: &Member| best.is_some_and(|best| member.priority <= best) && !object.found.contains(&id(member));
         let cost = |member: &Member| match context.penalty(member.tunnel) {
             Some(penalty) => penalty,
-            None if found(member) => context.cost(member.tunnel),
-            None => DOWN.max(context.cost(member.tunnel)),
+            None if shunned(member) => DOWN.max(context.cost(member.tunnel)),
+            None => context.cost(member.tunnel),
         };
         let metric = |member: &Member| member.priority.saturating_add(cost(member));
         let lowest = ready.clone().map(metric).min();
@@ -177,7 +165,7 @@ impl Groups {
             *weight = 1;
         }
         best.sort_unstable();
-        Some(best)
+        best
     }
 
     /// Whether there are objects of ours that nothing wants.

@@ -77,6 +77,23 @@ fn of_tunnels_that_share_a_prefix_each_is_taken_as_it_was_found() {
 }
 
 #[test]
+fn a_standby_without_a_verdict_takes_over_from_a_tunnel_that_is_down() {
+    for mode in MODES {
+        for settled in [false, true] {
+            for mut rig in [found(&pair(mode), &[0, 0]), Rig::start(Kernel::with_devices(2), pair(mode))] {
+                rig.run();
+                if settled {
+                    rig.fib.settle();
+                }
+                rig.verdict(0, DOWN);
+                rig.run();
+                assert_eq!(devices(&rig), ["gre1"], "{mode:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn where_nothing_was_found_all_count_as_well() {
     for mode in MODES {
         let mut rig = Rig::start(Kernel::with_devices(2), pair(mode));
@@ -100,9 +117,7 @@ fn a_drain_that_ends_before_any_verdict_leaves_no_trace() {
             for cost in [DEGRADED, DOWN] {
                 rig.verdict(0, cost);
                 rig.run();
-                // A group stays as it is while there are members that wait for a verdict.
-                let moves = mode == Mode::Metric || other.is_some();
-                assert_eq!(devices(&rig), [if moves { "gre1" } else { "gre0" }], "{mode:?}");
+                assert_eq!(devices(&rig), ["gre1"], "{mode:?}");
                 rig.forget(0);
                 rig.run();
                 assert_eq!(devices(&rig), ["gre0"], "{mode:?}");

@@ -191,7 +191,11 @@ impl Realm {
 
     /// Makes the next changes. Whether there were any.
     pub(super) fn step(&mut self, now: Time) -> bool {
-        if self.blind || self.hands.is_none() || self.fib.poll_changes().is_empty() {
+        if self.blind || self.hands.is_none() {
+            return false;
+        }
+        if self.fib.poll_changes().is_empty() {
+            self.doubt(now);
             return false;
         }
         let Self { hands: Some(hands), fib, .. } = self else { return false };

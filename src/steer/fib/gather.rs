@@ -86,7 +86,7 @@ impl Fib {
         let surplus = self.known_rules.iter().filter(|rule| !wanted(rule)).cloned();
         self.batch.extend(surplus.map(Change::DeleteRule));
         self.owners.resize(self.batch.len(), Owner::Rule);
-        if self.batch.is_empty() && (ending || self.groups.has_strays()) {
+        if self.batch.is_empty() && (ending || self.sighted && self.groups.has_strays()) {
             let used: BTreeSet<u32> = self.used_objects();
             let stay = self.groups.deletes(&self.context, |id| used.contains(&id), &self.lent, &mut self.batch);
             self.owners.resize(self.batch.len(), Owner::Nexthop);

@@ -41,6 +41,7 @@ impl Fib {
     pub fn handle_picture(&mut self, picture: Picture) {
         let first = !std::mem::replace(&mut self.seen, true);
         self.doubt = false;
+        self.sighted = self.context.settled;
         (self.stage, self.batch, self.owners) = (Stage::Common, Vec::new(), Vec::new());
         std::mem::take(&mut self.chunk).into_iter().for_each(|at| self.touch(at));
         let mut drift = Listed::default();
