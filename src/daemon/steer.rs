@@ -133,7 +133,6 @@ impl Keeping {
     async fn keep(mut self, mut orders: UnboundedReceiver<Order>) {
         let begin = self.clock.now();
         let (mut settled, mut looked) = (false, None);
-        self.open_own();
         let end = loop {
             if let Some(end) = self.take_orders(&mut orders) {
                 break end;
@@ -188,16 +187,13 @@ impl Keeping {
         }
     }
 
-    /// The namespace where we are is always there.
-    fn open_own(&mut self) {
-        for realm in self.realms.iter_mut().filter(|realm| realm.name().is_none()) {
-            realm.open(None, &[], self.clock.now());
-        }
-    }
-
     /// Looks which namespaces are there.
     fn look(&mut self) {
         let now = self.clock.now();
+        // The one where we are always is; it may only be that it could not be opened.
+        for realm in self.realms.iter_mut().filter(|realm| realm.is_own() && realm.id().is_none()) {
+            realm.open(None, &[], now);
+        }
         for (place, seen) in self.watch.changed() {
             let others: Vec<_> = self.realms.iter().filter_map(Realm::id).collect();
             let realm = &mut self.realms[self.watched[place]];
@@ -207,6 +203,8 @@ impl Keeping {
                     realm.close("it does not exist");
                     true
                 }
+                // One that stood there before is still held, and would not be told of again.
+                Seen::Refused(_) if realm.id().is_some() => true,
                 Seen::Refused(error) => {
                     realm.close(&error.to_string());
                     true
@@ -253,7 +251,8 @@ impl Keeping {
         let now = self.clock.now();
         let due = self.realms.iter().filter_map(Realm::due).min();
         let pause = due.map_or(GRACE, |due: Time| due.since(now)).min(GRACE);
-        if self.watched.is_empty() { pause } else { pause.min(LOOK) }
+        let steady = self.watched.is_empty() && self.realms.iter().all(|realm| realm.id().is_some());
+        if steady { pause } else { pause.min(LOOK) }
     }
 
     /// Tells what there is to tell.

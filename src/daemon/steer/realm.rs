@@ -85,6 +85,11 @@ impl Realm {
         }
     }
 
+    /// Whether it is the namespace where the daemon runs.
+    pub(super) const fn is_own(&self) -> bool {
+        self.name.is_none()
+    }
+
     pub(super) fn name(&self) -> Option<String> {
         self.name.as_ref().map(ToString::to_string)
     }

@@ -1,6 +1,9 @@
 //! Rules, tables of tenants, and namespaces: which packet looks where.
 
+use std::fs;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use adit::io::netns;
 use nix::sys::signal::Signal;
@@ -18,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("steering::tables::what_a_rule_says_is_what_packets_do_until_it_is_taken_out", rules),
         case("steering::tables::each_tenant's_table_has_its_own_answer", tenants),
         case("steering::tables::routes_of_another_namespace_are_kept_there", elsewhere),
+        case("steering::tables::a_namespace_out_of_sight_for_a_while_is_kept", out_of_sight),
     ]
 }
 
@@ -136,6 +140,39 @@ fn elsewhere() {
     stage.await_ours(&wanted, "a flush over there");
     stage.await_event("kernel_drift", &["10.20.0.0/16", "is gone", &path_of(stage.near())]);
     drop(stream);
+    daemon.send(Signal::SIGTERM);
+    assert!(daemon.end().success());
+    assert_eq!(stage.ours(), Vec::<String>::new());
+}
+
+/// Its name leads in a circle for a while; it is still there.
+fn out_of_sight() {
+    let stage = Stage::new("");
+    let (name, other) = (stage.site.path("there"), stage.site.path("circle"));
+    symlink(path_of(stage.near()), &name).unwrap();
+    let there = format!("netns = {name:?}");
+    let tunnels = [0, 1].map(|path| tunnel(path, &there)).concat();
+    let routes = [route(PREFIXES[0], 0, 100, &there), route(PREFIXES[0], 1, 200, &there)].concat();
+    stage.site.write("adit.conf", &configuration("on_exit = \"remove\"", &[tunnels, routes].concat()));
+    let daemon = Running::start(&stage.sender, &mut stage.site.command("run", "adit.conf"));
+    eventually("an answer", || stage.site.adit(&["status"]).status.success());
+    stage.await_health();
+    let wanted = stage.ours();
+    assert_eq!(wanted.len(), 2);
+    symlink(&name, &other).unwrap();
+    fs::rename(&other, &name).unwrap();
+    assert!(fs::metadata(&name).is_err());
+    for _ in 0..3 {
+        // It is looked for once a second.
+        std::thread::sleep(Duration::from_millis(900));
+        stage.ip("-4 route flush table all proto 212");
+        stage.await_ours(&wanted, "a flush out of sight");
+    }
+    symlink(path_of(stage.near()), &other).unwrap();
+    fs::rename(&other, &name).unwrap();
+    std::thread::sleep(Duration::from_millis(1_500));
+    stage.ip("-4 route flush table all proto 212");
+    stage.await_ours(&wanted, "a flush in sight again");
     daemon.send(Signal::SIGTERM);
     assert!(daemon.end().success());
     assert_eq!(stage.ours(), Vec::<String>::new());
