@@ -177,6 +177,11 @@ impl Fib {
         self.doubt
     }
 
+    /// There will be no new picture: the last one must do.
+    pub const fn look_no_further(&mut self) {
+        (self.doubt, self.sighted) = (false, self.context.settled);
+    }
+
     /// It is not known which of the last changes were made: what the next picture shows is no drift.
     pub const fn lose_sight(&mut self) {
         self.unsure = true;

@@ -200,8 +200,7 @@ impl Realm {
             return false;
         }
         if self.fib.poll_changes().is_empty() {
-            self.doubt(now);
-            return false;
+            return self.doubt(now);
         }
         let Self { hands: Some(hands), fib, .. } = self else { return false };
         match hands.carry_out(fib.changes(), |change| fib.text(change)) {
@@ -225,14 +224,23 @@ impl Realm {
         }
     }
 
-    /// Looks again where the kernel has refused what the picture does not explain; ever more seldom
-    /// where another look does not explain it either.
-    fn doubt(&mut self, now: Time) {
-        if self.fib.doubts() && !std::mem::replace(&mut self.doubting, true) {
+    /// Looks again where the picture does not explain what the kernel refused, or is too old; ever more
+    /// seldom where another look does not help either. Whether there may be changes at once.
+    fn doubt(&mut self, now: Time) -> bool {
+        if !self.fib.doubts() {
+            return false;
+        }
+        if self.dry_run {
+            // Another look would show that nothing was done.
+            self.fib.look_no_further();
+            return true;
+        }
+        if !std::mem::replace(&mut self.doubting, true) {
             let delay = SETTLE * (1 << self.doubts.min(DOUBTS));
             self.due = self.due.min((now + delay).max(self.rested));
             self.doubts += 1;
         }
+        false
     }
 
     /// A picture should be taken soon, but not for ever one after the other.

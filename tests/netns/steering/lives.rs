@@ -2,6 +2,7 @@
 //! either.
 
 use std::fs::File;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
@@ -145,6 +146,8 @@ fn dry_run(mode: &str) {
         ["one", "two"].iter().for_each(|name| stage.site.await_state(name, "healthy"));
         eventually("all that is to be said", || stage.site.read("said").contains("10.77.0.0/16"));
         assert_eq!(stage.routes()[0]["kernel"], "not managed");
+        // Time enough for another look, which would find that nothing was done, and say it all again.
+        std::thread::sleep(Duration::from_millis(300));
         stop(daemon);
         stage.site.read("said")
     };
