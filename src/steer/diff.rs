@@ -55,10 +55,6 @@ impl Entry {
         if surplus.is_empty() || !self.may_go(wanted, &self.known, context) {
             return false;
         }
-        let surplus = self.surplus(wanted, context);
-        if surplus.is_empty() {
-            return false;
-        }
         let (mut left, mut again, before) = (self.known.clone(), false, changes.len());
         for (metric, way) in surplus {
             let mut after = left.clone();
