@@ -17,6 +17,7 @@
 //! | `groups` | next-hop objects |
 //! | `index` | where a prefix is found |
 //! | `context` | what all prefixes have in common: verdicts, devices |
+//! | `listed` | many things of a kind, to be told |
 //! | `note`, `text` | what a person should know; changes as `ip` commands |
 
 mod context;
@@ -37,7 +38,7 @@ pub use fib::Fib;
 pub use kernel::{Change, Foreign, Hop, KernelRoute, Leads, Link, Nexthop, Picture, Refusal, Rule, Way};
 pub use note::Note;
 pub use setup::{Leg, Mode, Setup};
-pub use text::shell_word;
+pub use text::{protocol, shell_word};
 
 /// Indices are 32 bits wide; a configuration cannot reach that many of anything.
 fn number(index: usize) -> u32 {

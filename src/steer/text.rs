@@ -26,7 +26,8 @@ pub fn shell_word(word: &str) -> String {
 }
 
 /// The name of a routing protocol (`rtm_protocol`), as iproute2 has it.
-pub(super) fn protocol(number: u8) -> String {
+#[must_use]
+pub fn protocol(number: u8) -> String {
     let name = match number {
         1 => "redirect",
         2 => "kernel",

@@ -13,6 +13,7 @@ use super::tunnel::Choice;
 use crate::config::lines::Lines;
 use crate::config::{defaults, ends};
 use crate::engine::penalty::{BASE_MAX, DEGRADED, DOWN};
+use crate::steer;
 
 /// The kernel's own table of ordinary routes (`RT_TABLE_MAIN`).
 const MAIN: u32 = 254;
@@ -207,24 +208,7 @@ fn unresolved(view: &View<'_>, lines: &mut Lines) {
     }
 }
 
-/// Who makes routes, from linux/rtnetlink.h and iproute2's list; a number where it has no name.
+/// Who makes routes.
 fn maker(protocol: u8) -> String {
-    let name = match protocol {
-        3 => "boot",
-        4 => "static",
-        9 => "ra",
-        11 => "zebra",
-        12 => "bird",
-        16 => "dhcp",
-        18 => "keepalived",
-        42 => "babel",
-        186 => "bgp",
-        187 => "isis",
-        188 => "ospf",
-        189 => "rip",
-        192 => "eigrp",
-        OURS => "adit",
-        other => return other.to_string(),
-    };
-    name.to_owned()
+    if protocol == OURS { "adit".to_owned() } else { steer::protocol(protocol) }
 }
