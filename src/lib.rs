@@ -18,6 +18,10 @@
 //! *opens* answers, and an ESP tunnel has a **pair** of them. Every sealed packet has a **sequence
 //! number**, and the **record** on the disk says below which **mark** numbers may have been used.
 //!
+//! Of the kernel's routes: what is ours bears a **tag**, the protocol number of routes. A **picture** is all
+//! that matters of one namespace at one moment; what is not in it as we left it is **drift**; a route's
+//! **standing** is what the kernel makes of it.
+//!
 //! # The laws
 //!
 //! 1. A probe settles once. What comes late, twice or forged only counts.
@@ -31,7 +35,8 @@
 //! 6. We touch only routes that bear our tag; new before old, so no prefix is without a route for a
 //!    moment because of us.
 //! 7. What is worth keeping survives a kill -9. (So far that is every ESP sequence number that may have
-//!    been used; of states nothing is kept, so a restart begins as unknown, which carries no penalty.)
+//!    been used. Of states nothing is kept: a restart begins as unknown, and the kernel's routes stay as
+//!    they were found.)
 //!
 //! Each law has tests that bear its number in their name, in `tests/laws.rs`; the sixth also in `tests/steer`, under a
 //! model of Linux's routes, the seventh in `tests/ledger`.
