@@ -23,12 +23,17 @@
 mod keeper;
 mod kept;
 mod kernel;
+mod link;
 mod outlet;
+mod outside;
 pub mod plan;
+pub mod prober;
+mod pulse;
 pub mod records;
 mod space;
 mod spaces;
 pub mod steer;
+pub mod steward;
 mod tell;
 
 use std::fs::{File, OpenOptions};
@@ -45,14 +50,15 @@ use crate::engine::numbers::Numbers;
 use crate::engine::{Engine, Material, Need, Pair, Setup, Transmit, WallTime};
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Report};
-use crate::io::local::{self, Bound, Handle, Question};
+use crate::io::local::{Bound, Handle, Question};
 use crate::io::raw::{Drained, Inbox};
 use crate::wire::esp::IvSeed;
 use crate::wire::payload::{Key, Secret};
-use keeper::Keeper;
 use kernel::{Line, News};
 use outlet::Refusal;
+use outside::Outside;
 use plan::Plan;
+use pulse::Pulse;
 use records::Records;
 use spaces::Spaces;
 use steer::Steersman;
@@ -63,6 +69,8 @@ const OUTGOING: usize = 64 << 10;
 const LONGEST: usize = 16 << 10;
 /// How long questions are still answered after the end of probing.
 const FAREWELL: Duration = Duration::from_millis(100);
+/// The longest sleep.
+const IDLE: Duration = Duration::from_secs(60);
 /// Questions that may wait.
 const QUESTIONS: usize = 64;
 /// Slept less than this is clock noise.
@@ -81,6 +89,8 @@ pub struct Daemon {
     spaces: Spaces,
     /// Whoever keeps the kernel's routes.
     steersman: Option<Steersman>,
+    /// How the steward knows that this goes on.
+    pulse: Option<Pulse>,
     inbox: Inbox,
     buffer: Box<[u8]>,
     outgoing: Vec<(Transmit, usize)>,
@@ -98,10 +108,13 @@ impl Daemon {
     /// What could not be opened, and why; [`io::ErrorKind::PermissionDenied`] for want of a
     /// capability, [`io::ErrorKind::AddrInUse`] if another daemon has the socket.
     pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
-        let wanted = plan.spaces();
-        let mut spaces = Spaces::new(&wanted);
-        let (keeper, found) = Keeper::start(wanted)?;
-        let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
+        let outside = Outside::here(&mut plan)?;
+        Self::begin(plan, outside)
+    }
+
+    fn begin(mut plan: Plan, outside: Outside) -> io::Result<(Self, Handle, Option<Bound>)> {
+        let Outside { found, line, steersman, steers, bound, pulse } = outside;
+        let mut spaces = Spaces::new(&plan.spaces());
         let record = plan.record.take().map(|path| {
             let file = OpenOptions::new().create(true).append(true).open(&path);
             file.map_err(|error| io::Error::new(error.kind(), format!("cannot record to {}: {error}", path.display())))
@@ -109,12 +122,10 @@ impl Daemon {
         let record = record.transpose()?.map(BufWriter::new);
         let clock = Clock::start();
         let Records { clerk, starts } = records(&plan, clock.wall())?;
-        let kernel = kernel::watch(keeper)?.map(|Line { news, wishes }| {
+        let kernel = line.map(|Line { news, wishes }| {
             spaces.ask(wishes);
             news
         });
-        let steers = plan.steering.as_ref().is_some_and(|steering| !steering.dry_run);
-        let steersman = plan.steering.take().map(Steersman::start).transpose()?;
         let now = clock.now();
         let setup = Setup {
             tunnels: plan.tunnels,
@@ -134,6 +145,7 @@ impl Daemon {
             kernel,
             heard: None,
             steersman,
+            pulse: pulse.map(Pulse::new),
             clock,
             spaces,
             inbox: Inbox::default(),
@@ -155,7 +167,8 @@ impl Daemon {
         loop {
             self.turn();
             let now = self.clock.now();
-            let pause = self.engine.next_wakeup(now).map_or(Duration::from_secs(60), |at| at.since(now));
+            let pause = self.engine.next_wakeup(now).map_or(IDLE, |at| at.since(now));
+            let pause = self.pulse.as_mut().map_or(pause, |pulse| pause.min(pulse.beat(now, &self.engine)));
             tokio::select! {
                 biased;
                 () = &mut stop => break,

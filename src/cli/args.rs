@@ -101,6 +101,9 @@ pub enum Command {
     /// make it drop, delay, duplicate or corrupt on purpose. Needs CAP_NET_RAW; with CAP_NET_ADMIN it also sees
     /// whether the kernel has an association with an SPI of its own, which it then does not answer on.
     Reflect(Reflect),
+    /// The part of the daemon that probes; started by `adit run` only
+    #[command(hide = true)]
+    Prober,
     /// Print a completion script for a shell
     Completions {
         /// Which shell

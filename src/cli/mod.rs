@@ -119,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Sa(sa) => sa::run(&socket, &sa),
         Command::Replay(replay) => replay::run(&replay),
         Command::Reflect(reflect) => reflect::run(&reflect),
+        Command::Prober => run::prober(),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(dir.as_deref()),
     };

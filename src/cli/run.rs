@@ -1,45 +1,50 @@
-//! `adit run`: the daemon in the foreground.
+//! `adit run`: the daemon in the foreground, in its two processes.
 
 use std::io;
+use std::os::fd::AsFd;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::args;
 use super::{Exit, Failure, Outcome};
 use crate::config::Config;
-use crate::daemon::{Daemon, plan::Plan, steer::Steering};
-use crate::io::local::{Bound, Handle, Server, UnknownGroup};
+use crate::daemon::prober::{self, NotBegun};
+use crate::daemon::steward::{Signal, Steward};
+use crate::io::local::UnknownGroup;
 
-pub(super) fn run(args::Run { config, dry_run }: args::Run) -> Outcome {
+pub(super) fn run(args::Run { config: path, dry_run }: args::Run) -> Outcome {
     let dumpable = keep_secrets();
-    let config = Config::load(&config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
+    let config = Config::load(&path).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     start_log();
     warn_of(dumpable);
     config.hints.iter().for_each(|hint| tracing::warn!("{hint}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let stop = Stop::new()?;
-        let mut plan = Plan::new(config);
-        if dry_run {
-            plan.steering = plan.steering.map(Steering::dry);
-        }
-        let (tunnels, namespaces) = (plan.tunnels.len(), plan.namespaces.len());
-        let (daemon, handle, bound) = Daemon::start(plan).map_err(failure)?;
-        let server = bound.map(|bound| serve(bound, handle, tunnels, namespaces)).transpose()?;
-        daemon.run(stop.wait()).await;
-        // It ends with the daemon; waited for, so that followers hear of that, and so that the
-        // socket's path is free again when this process has ended.
-        server.into_iter().for_each(Server::join);
+        let mut signals = Signals::new()?;
+        let tunnels = config.tunnels.len();
+        let steward = Steward::start(path, config, dry_run).map_err(failure)?;
+        steward.bound().iter().for_each(|bound| {
+            let (socket, readers) = (bound.path().display(), bound.readers());
+            tracing::info!(%socket, group = readers.unwrap_or("none"), tunnels, "serving the local socket");
+        });
+        steward.keep(async || signals.next().await).await.map_err(failure)?;
         Ok(Exit::Done)
     })
 }
 
-/// Says what is served to whom, and serves it.
-fn serve(bound: Bound, handle: Handle, tunnels: usize, namespaces: usize) -> io::Result<Server> {
-    let (socket, readers) = (bound.path().display(), bound.readers());
-    tracing::info!(%socket, group = readers.unwrap_or("none"), tunnels, namespaces, "serving the local socket");
-    bound.serve(handle)
+/// The prober of a steward that is at the other end of standard input.
+pub(super) fn prober() -> Outcome {
+    let dumpable = keep_secrets();
+    let line = io::stdin().as_fd().try_clone_to_owned()?;
+    let log = || {
+        start_log();
+        warn_of(dumpable);
+    };
+    prober::serve(line, log).map(|()| Exit::Done).map_err(|error| match error {
+        NotBegun::Config(problems) => Failure::new(Exit::BadInput, problems.to_string()),
+        NotBegun::System(error) => error.into(),
+    })
 }
 
 /// What is wrong with the configuration is told as such, though only this machine could say so.
@@ -50,14 +55,14 @@ fn failure(error: io::Error) -> Failure {
     }
 }
 
-/// The signals that end a daemon.
-struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
+/// The signals that the daemon obeys.
+struct Signals {
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+    hang_up: unix::Signal,
 }
 
-impl Stop {
+impl Signals {
     fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -66,14 +71,11 @@ impl Stop {
         })
     }
 
-    async fn wait(mut self) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                // Taken, because its default would end the daemon.
-                _ = self.hang_up.recv() => tracing::warn!("SIGHUP: this version cannot reload; restart it"),
-            }
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::Stop,
+            _ = self.interrupt.recv() => Signal::Stop,
+            _ = self.hang_up.recv() => Signal::Reload,
         }
     }
 }

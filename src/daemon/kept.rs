@@ -212,7 +212,8 @@ impl Kept {
         if missing.is_empty() {
             return;
         }
-        let open = || Ok(missing.iter().map(|&place| open_exit(&space.exits[place].1)).collect::<Vec<_>>());
+        let open =
+            || Ok(missing.iter().map(|&place| open_exit(&space.exits[place].1, space.to_hand)).collect::<Vec<_>>());
         // That the namespace could not be entered is a reason for each.
         let fail = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
         let opened = netns::within(here.file.as_deref(), open);

@@ -92,6 +92,11 @@ impl Plan {
         self.tunnels.push(Tunnel { name, onion, check, namespace, egress, terms, interface: None });
     }
 
+    /// Whether the kernel's routes are to follow ours.
+    pub(super) fn steers(&self) -> bool {
+        self.steering.as_ref().is_some_and(|steering| !steering.dry_run)
+    }
+
     /// What is wanted in each namespace.
     pub(super) fn spaces(&self) -> Vec<Space> {
         let space = |(namespace, name): (Namespace, &Option<Netns>)| {
@@ -103,6 +108,7 @@ impl Plan {
                 exits: exits.map(|(egress, (_, exit))| (egress, exit.clone())).collect(),
                 has_esp: self.tunnels.iter().any(is_esp),
                 inspected: self.inspected_in(namespace),
+                to_hand: false,
             }
         };
         (0..).zip(&self.namespaces).map(space).collect()

@@ -24,6 +24,8 @@ pub(super) struct Space {
     pub(super) has_esp: bool,
     /// Tunnels whose probes a device might withhold.
     pub(super) inspected: Vec<Inspected>,
+    /// What is opened is for another process.
+    pub(super) to_hand: bool,
 }
 
 /// An open way out.
@@ -75,7 +77,7 @@ impl Space {
         netns::within(file, || {
             let open = |&(family, protocol)| raw::open_receiver(family, protocol, Pass::Answers);
             let receivers = self.receivers.iter().map(open).collect::<io::Result<_>>()?;
-            let ways = self.exits.iter().map(|(_, exit)| match open_exit(exit) {
+            let ways = self.exits.iter().map(|(_, exit)| match open_exit(exit, self.to_hand) {
                 Err(error) if !exit.has_device() => Err(error),
                 way => Ok(way),
             });
@@ -113,10 +115,10 @@ fn title(name: &Netns) -> String {
 ///
 /// # Errors
 /// `NotFound` if its device is missing.
-pub(super) fn open_exit(exit: &Exit) -> io::Result<Way> {
+pub(super) fn open_exit(exit: &Exit, to_hand: bool) -> io::Result<Way> {
     Ok(match exit {
         Exit::Raw(leaving) => Way::Raw(Arc::new(raw::open_sender(leaving)?)),
-        Exit::Device(name) => Way::Device(Box::new(device::open(name)?)),
+        Exit::Device(name) => Way::Device(Box::new(device::open(name, to_hand)?)),
     })
 }
 

@@ -24,6 +24,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
@@ -44,7 +45,7 @@ const FINISH: Duration = Duration::from_secs(5);
 const DISMANTLE: Duration = Duration::from_secs(30);
 
 /// What the steersman tells.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum News {
     /// How routes stand, by their index.
     Standings(Vec<(u32, Standing)>),
@@ -56,8 +57,11 @@ pub(super) enum News {
     Warning(String),
 }
 
-enum Order {
+/// What the steersman is told.
+pub(super) enum Order {
+    /// What a tunnel costs.
     Cost(Steer),
+    /// Finish what is under way, or take all away; and say so.
     Stop(oneshot::Sender<()>),
 }
 
@@ -79,6 +83,11 @@ impl Steersman {
         let work = move || runtime.block_on(Keeping::new(steering, tell).keep(taken));
         thread::Builder::new().name("routes".to_owned()).spawn(work)?;
         Ok(Self { orders, news })
+    }
+
+    /// One whose thread is in another process.
+    pub(super) const fn over(orders: UnboundedSender<Order>, news: UnboundedReceiver<News>) -> Self {
+        Self { orders, news }
     }
 
     /// Says what a tunnel costs.

@@ -52,7 +52,7 @@ impl Route {
 }
 
 /// What the kernel makes of a route.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Standing {
     /// It lives in adit's own table only.
     #[default]

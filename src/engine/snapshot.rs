@@ -124,6 +124,15 @@ pub struct SelfView {
     pub last_event: u64,
 }
 
+/// Tunnels and routes, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Census {
+    /// Tunnels: unknown, healthy, degraded, down.
+    pub tunnels: [u32; 4],
+    /// Routes that cost more than their priority.
+    pub penalised: u32,
+}
+
 /// A number without a fraction as an integer: a strict decoder takes 300.0 for none.
 fn whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     #[expect(clippy::cast_possible_truncation, reason = "compared with what it was, below")]
@@ -164,6 +173,25 @@ impl Engine {
             kernel_drifts: self.drifts,
             last_event: self.events.last(),
         }
+    }
+}
+
+impl Engine {
+    /// Counts tunnels and routes.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        let mut census = Census::default();
+        for prober in &self.probers {
+            let state = prober.health.state();
+            if let Some(place) = State::ALL.iter().position(|known| *known == state) {
+                census.tunnels[place] += 1;
+            }
+        }
+        let is_penalised =
+            |route: &super::Route| self.probers.get(route.tunnel as usize).is_some_and(|prober| prober.penalty() > 0);
+        let penalised = self.routes.iter().filter(|(_, route, _)| is_penalised(route)).count();
+        census.penalised = u32::try_from(penalised).unwrap_or(u32::MAX);
+        census
     }
 }
 

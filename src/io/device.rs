@@ -16,7 +16,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use futures_util::TryStreamExt;
 use nix::errno::Errno;
@@ -42,6 +42,13 @@ const IP6GRE: u16 = 823;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86DD;
 
+/// Every reason that [`withheld`] gives.
+pub const WITHHELD: [&str; 2] = [
+    "a vti device drops what goes to an IPv4 address of its own: put this side's interface address on another device, \
+     such as lo, and a route to the far one on this device",
+    "a vti or xfrm device drops what goes to where no IPv6 route leads over it: add one",
+];
+
 /// A socket that sends inner packets through one device.
 #[derive(Debug)]
 pub struct DeviceSender {
@@ -49,23 +56,27 @@ pub struct DeviceSender {
     index: u32,
     v4: SockaddrStorage,
     v6: SockaddrStorage,
+    /// What the addresses were taken from; kept only until another process has taken them, too.
+    bound: Option<[Socket; 2]>,
 }
 
 /// Opens a sender through the device of that name in the namespace of the calling thread. The device
-/// may be down.
+/// may be down. With `to_hand` it can be handed to another process ([`DeviceSender::parts`]).
 ///
 /// # Errors
 /// `NotFound` if there is no such device, `InvalidInput` with the remedy if it does not take bare IP
 /// packets, `PermissionDenied` without `CAP_NET_RAW`.
-pub fn open(name: &str) -> io::Result<DeviceSender> {
+pub fn open(name: &str, to_hand: bool) -> io::Result<DeviceSender> {
     let index = index(name)?;
-    let v4 = address(index, IPV4)?;
+    let bound_v4 = bound(index, IPV4)?;
+    let v4 = getsockname(bound_v4.as_raw_fd())?;
     suits(name, &v4)?;
-    let v6 = address(index, IPV6)?;
+    let bound_v6 = bound(index, IPV6)?;
+    let v6 = getsockname(bound_v6.as_raw_fd())?;
     let socket = packet_socket()?;
     socket.set_nonblocking(true)?;
     raw::enlarge_send_buffer(&socket)?;
-    Ok(DeviceSender { socket, index, v4, v6 })
+    Ok(DeviceSender { socket, index, v4, v6, bound: to_hand.then_some([bound_v4, bound_v6]) })
 }
 
 /// The index of the device of that name in the namespace of the calling thread.
@@ -82,6 +93,23 @@ impl DeviceSender {
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
+    }
+
+    /// The descriptors of which [`DeviceSender::handed`] makes the same sender in another process; none if
+    /// it was not opened to be handed over.
+    #[must_use]
+    pub fn parts(&self) -> Option<[BorrowedFd<'_>; 3]> {
+        let [v4, v6] = self.bound.as_ref()?;
+        Some([self.socket.as_fd(), v4.as_fd(), v6.as_fd()])
+    }
+
+    /// A sender of the descriptors that another process has opened.
+    ///
+    /// # Errors
+    /// They are not what [`DeviceSender::parts`] has given.
+    pub fn handed([socket, v4, v6]: [OwnedFd; 3], index: u32) -> io::Result<Self> {
+        let (v4, v6) = (getsockname(v4.as_raw_fd())?, getsockname(v6.as_raw_fd())?);
+        Ok(Self { socket: socket.into(), index, v4, v6, bound: None })
     }
 
     /// Sends packets, each with its inner destination, and reports those that the kernel did not take
@@ -118,13 +146,8 @@ pub fn withheld(name: &str, source: IpAddr, destination: IpAddr) -> io::Result<O
     let index = if_nametoindex(name)?;
     let (kind, way) = links::run(None, async move |handle| way(&handle, index, source, destination).await)?;
     Ok(match (destination, kind, way) {
-        (IpAddr::V4(_), Some(InfoKind::Vti | InfoKind::Vti6), Some(RouteType::Local)) => Some(
-            "a vti device drops what goes to an IPv4 address of its own: put this side's interface address on another \
-             device, such as lo, and a route to the far one on this device",
-        ),
-        (IpAddr::V6(_), Some(InfoKind::Vti | InfoKind::Vti6 | InfoKind::Xfrm), None) => {
-            Some("a vti or xfrm device drops what goes to where no IPv6 route leads over it: add one")
-        }
+        (IpAddr::V4(_), Some(InfoKind::Vti | InfoKind::Vti6), Some(RouteType::Local)) => Some(WITHHELD[0]),
+        (IpAddr::V6(_), Some(InfoKind::Vti | InfoKind::Vti6 | InfoKind::Xfrm), None) => Some(WITHHELD[1]),
         _ => None,
     })
 }
@@ -156,8 +179,8 @@ async fn way(
     Ok((kind, route.ok().flatten().map(|route| route.header.kind)))
 }
 
-/// The address that packets of an EtherType have when they are to leave by a device.
-fn address(index: u32, ether_type: u16) -> io::Result<SockaddrStorage> {
+/// A socket with the address that packets of an EtherType have when they are to leave by a device.
+fn bound(index: u32, ether_type: u16) -> io::Result<Socket> {
     let socket = packet_socket()?;
     // Bound with a protocol it would get a copy of what arrives by the device.
     socket.attach_filter(&raw::program(&filter::nothing()))?;
@@ -177,7 +200,7 @@ fn address(index: u32, ether_type: u16) -> io::Result<SockaddrStorage> {
         ..linux::Config::default()
     };
     linux::channel(&device, config)?;
-    Ok(getsockname(socket.as_raw_fd())?)
+    Ok(socket)
 }
 
 fn packet_socket() -> io::Result<Socket> {

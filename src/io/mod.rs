@@ -13,6 +13,7 @@
 //! | [`tunnels`] | the kernel's tunnel devices, addresses and routes, for a proposal |
 //! | [`local`] | the local socket: HTTP with JSON |
 //! | [`ledger`] | the durable record of ESP sequence numbers |
+//! | [`letters`] | a private line between two processes, over which descriptors can be handed
 //! | `lock` | a lock file: who owns a path |
 //! | `netlink` | messages to and from the kernel |
 //!
@@ -22,6 +23,7 @@ pub mod clock;
 pub mod device;
 pub mod fib;
 pub mod ledger;
+pub mod letters;
 pub mod links;
 pub mod local;
 mod lock;

@@ -8,7 +8,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -104,6 +104,24 @@ pub fn open_receiver(family: Family, protocol: Protocol, pass: Pass) -> io::Resu
 }
 
 impl Opened {
+    /// The socket, which another process may be handed.
+    #[must_use]
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Of which packets it is given.
+    #[must_use]
+    pub const fn kind(&self) -> (Family, Protocol) {
+        (self.family, self.protocol)
+    }
+
+    /// A receiving socket that another process has opened.
+    #[must_use]
+    pub const fn handed(socket: OwnedFd, (family, protocol): (Family, Protocol)) -> Self {
+        Self { socket, family, protocol }
+    }
+
     /// Hands the socket to the runtime that is running.
     ///
     /// # Errors
@@ -363,6 +381,22 @@ pub(super) fn enlarge_send_buffer(socket: &Socket) -> io::Result<()> {
 }
 
 impl Sender {
+    /// The socket, which another process may be handed.
+    #[must_use]
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// A sender of a socket that another process has opened.
+    ///
+    /// # Errors
+    /// The kernel does not say to which device it is bound.
+    pub fn handed(socket: OwnedFd) -> io::Result<Self> {
+        let socket = Socket::from(socket);
+        let device = socket.device()?;
+        Ok(Self { socket, device })
+    }
+
     /// Whether this sender is bound to a device.
     #[must_use]
     pub const fn has_device(&self) -> bool {

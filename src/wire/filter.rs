@@ -27,7 +27,7 @@ pub struct Instruction {
 }
 
 /// Which packets a raw socket is given by the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Protocol {
     /// GRE (47).
     Gre,

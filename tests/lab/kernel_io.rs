@@ -74,7 +74,7 @@ pub(crate) const INNER: [[&str; 2]; 2] = [["10.9.0.0", "10.9.0.1"], ["fd00:9::",
 pub(crate) const STYLES: [adit::wire::Kind; 2] = [adit::wire::Kind::Request, adit::wire::Kind::Reply];
 
 pub(crate) fn open(namespace: &File, name: &str) -> io::Result<DeviceSender> {
-    netns::within(Some(namespace), || device::open(name))
+    netns::within(Some(namespace), || device::open(name, false))
 }
 
 /// What the kernel says to one packet.

@@ -74,7 +74,7 @@ const fn inner_length(family: usize) -> usize {
 
 fn one_that_is_no_tunnel_is_refused() {
     let pair = Pair::new();
-    let refusal = |name| netns::within(Some(&pair.near), || device::open(name)).unwrap_err();
+    let refusal = |name| netns::within(Some(&pair.near), || device::open(name, false)).unwrap_err();
     for (name, kind, words) in [
         ("near0", ErrorKind::InvalidInput, "near0 is an Ethernet-like device (hardware type 1)"),
         ("lo", ErrorKind::InvalidInput, "lo is no layer-3 tunnel device (hardware type 772)"),

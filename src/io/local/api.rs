@@ -1,6 +1,5 @@
 //! What can be asked, and the answers.
 
-use std::ffi::CString;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
@@ -11,11 +10,11 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use nix::unistd::{Gid, User, getgrouplist};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::admins::Admins;
 use super::serve::{Peer, Places};
 use super::{Gap, Handle, OPENAPI, PIECE, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
@@ -30,7 +29,7 @@ pub(super) const BODY: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(super) struct Desk {
     pub(super) handle: Handle,
-    pub(super) admins: Option<Gid>,
+    pub(super) admins: Option<Admins>,
     followers: Places,
 }
 
@@ -40,7 +39,7 @@ impl FromRef<Desk> for Handle {
     }
 }
 
-pub(super) fn router(handle: Handle, admins: Option<Gid>, followers: Places) -> Router {
+pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) -> Router {
     Router::new()
         .route("/v1/tunnels", get(tunnels))
         .route("/v1/tunnels/{name}", get(tunnel))
@@ -195,7 +194,7 @@ async fn undrain(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>, N
 }
 
 async fn set_drain(desk: &Desk, peer: Peer, name: String, drain: Option<Drain>) -> Answer<Response> {
-    if !may_change(peer, desk.admins).await {
+    if !may_change(peer, desk.admins.as_ref()).await {
         return Err(Problem::forbidden());
     }
     let view = about(&desk.handle, name, move |engine, now, tunnel| {
@@ -205,23 +204,12 @@ async fn set_drain(desk: &Desk, peer: Peer, name: String, drain: Option<Drain>) 
     Ok(Json(view.await?).into_response())
 }
 
-pub(super) async fn may_change(peer: Peer, admins: Option<Gid>) -> bool {
-    if peer.is_trusted() {
-        return true;
+pub(super) async fn may_change(peer: Peer, admins: Option<&Admins>) -> bool {
+    match admins {
+        _ if peer.is_trusted() => true,
+        Some(admins) => peer.gid == admins.group || admins.have(peer.uid).await,
+        None => false,
     }
-    let Some(admins) = admins else { return false };
-    // A directory service may take its time, so it is asked by a thread that nobody waits for but
-    // this client, and only about who wants to change something.
-    peer.gid == admins || tokio::task::spawn_blocking(move || is_member(&peer, admins)).await.unwrap_or(false)
-}
-
-/// Whether a user belongs to a group by what the system's user database says.
-fn is_member(peer: &Peer, group: Gid) -> bool {
-    let groups = || {
-        let user = User::from_uid(peer.uid).ok()??;
-        getgrouplist(&CString::new(user.name).ok()?, user.gid).ok()
-    };
-    groups().is_some_and(|groups| groups.contains(&group))
 }
 
 async fn routes(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {

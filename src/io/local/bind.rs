@@ -12,6 +12,7 @@ use nix::fcntl::Flock;
 use nix::unistd::{Gid, Group, chown};
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use super::admins::{Admins, Membership};
 use crate::config::defaults::SOCKET_GROUP;
 use crate::io::lock;
 
@@ -54,16 +55,38 @@ impl std::error::Error for UnknownGroup {}
 #[derive(Debug)]
 pub struct Bound {
     pub(super) listener: UnixListener,
-    pub(super) place: Place,
-    pub(super) admins: Option<Gid>,
+    /// Where it is, unless another process owns that.
+    pub(super) place: Option<Place>,
+    pub(super) admins: Option<Admins>,
     readers: Option<String>,
 }
 
 impl Bound {
-    /// The socket's path.
+    /// The socket's path; empty if another process owns it.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.place.path
+        self.place.as_ref().map_or(Path::new(""), |place| &place.path)
+    }
+
+    /// The socket itself, for another process to serve.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn socket(&self) -> io::Result<OwnedFd> {
+        Ok(self.listener.try_clone()?.into())
+    }
+
+    /// The group whose members may change things, besides root and the daemon's own user.
+    #[must_use]
+    pub fn admins(&self) -> Option<Gid> {
+        self.admins.as_ref().map(|admins| admins.group)
+    }
+
+    /// The socket of another process, to be served by this one.
+    #[must_use]
+    pub fn handed(socket: OwnedFd, admins: Option<Gid>, membership: Membership) -> Self {
+        let admins = admins.map(|group| Admins { group, membership });
+        Self { listener: socket.into(), place: None, admins, readers: None }
     }
 
     /// The group whose members may read, besides root and the daemon's own user.
@@ -123,7 +146,8 @@ pub fn bind(access: &Access) -> io::Result<Bound> {
     socket.listen(BACKLOG).map_err(cannot_listen)?;
     socket.set_nonblocking(true)?;
     let listener = OwnedFd::from(socket).into();
-    Ok(Bound { listener, place, admins: admins.map(|group| group.gid), readers })
+    let admins = admins.map(|group| Admins { group: group.gid, membership: Membership::Database });
+    Ok(Bound { listener, place: Some(place), admins, readers })
 }
 
 /// Lets nobody use the socket but root, the daemon's own user, and a group: the one that is named,

@@ -8,10 +8,12 @@
 //! | --- | --- |
 //! | `bind` | the socket's path: whose it is, who may use it |
 //! | `serve` | clients: on which thread, how many, for how long |
+//! | `admins` | who may change things |
 //! | `api` | what can be asked, and the answers |
 //! | `sa` | of that, security associations |
 //! | `openapi.json` | the description of that |
 
+mod admins;
 mod api;
 mod bind;
 mod sa;
@@ -20,6 +22,7 @@ mod serve;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use admins::{Membership, is_member};
 pub use bind::{Access, Bound, UnknownGroup, bind};
 pub use serve::Server;
 

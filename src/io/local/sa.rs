@@ -143,7 +143,7 @@ fn recorder(desk: &Desk) -> Answer<&Recorder> {
 
 /// Whether this client may change this tunnel's associations, and what they are made with.
 async fn terms(desk: &Desk, peer: Peer, name: &str) -> Answer<(Terms, u32, WallTime)> {
-    if !may_change(peer, desk.admins).await {
+    if !may_change(peer, desk.admins.as_ref()).await {
         return Err(Problem::forbidden());
     }
     let question = |engine: &mut Engine, now, tunnel| Some((engine.terms(tunnel), tunnel, engine.wall(now)));

@@ -18,6 +18,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
+use super::admins::Admins;
 use super::api::{BODY, busy, router};
 use super::{Bound, Handle};
 
@@ -117,7 +118,7 @@ impl Places {
     }
 }
 
-async fn serve(listener: UnixListener, handle: Handle, admins: Option<Gid>) {
+async fn serve(listener: UnixListener, handle: Handle, admins: Option<Admins>) {
     let router = router(handle.clone(), admins, Places::new(FOLLOWERS));
     let (clients, refused) = (Places::new(CLIENTS), Places::new((REFUSED, 0)));
     let busy = busy();

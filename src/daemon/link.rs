@@ -1,0 +1,78 @@
+//! What the two processes of the daemon say to each other.
+//!
+//! The **steward** has the capabilities: it opens sockets, keeps the kernel's routes, reads the files of the
+//! configuration. The **prober** has none, and everything that strangers can reach: packets, clients. So
+//! what the prober may ask for is little, of fixed size, and harmless even if a stranger asks for it: a
+//! [`Request`]. What the steward says is a [`Word`], with descriptors beside it.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `request` | what the prober asks for, as bytes |
+//! | `outward` | the steward's end |
+//! | `inward` | the prober's end |
+
+mod inward;
+mod outward;
+mod request;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::steer;
+use crate::engine::{Egress, Namespace};
+use crate::wire::Family;
+use crate::wire::filter::Protocol;
+
+pub(super) use inward::{Inward, Supplies};
+pub(super) use outward::{Outward, Parcel};
+pub(super) use request::Request;
+
+/// What the steward says.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Word {
+    /// The first.
+    Begin(Begin),
+    /// A namespace is there. With its receivers, and followed by so many [`Word::Way`].
+    There(Namespace, Vec<(Family, Protocol)>, usize),
+    /// A namespace is missing, and why.
+    Missing(Namespace, String),
+    /// Another way out, with its descriptors, or why there is none.
+    Way(Egress, Result<WayKind, String>),
+    /// All associations of a namespace, or why they are not seen for now.
+    Associations(Namespace, Result<BTreeSet<(IpAddr, u32)>, String>),
+    /// Which reason a tunnel's device has to drop its probes (a place in `io::device::WITHHELD`).
+    Withheld(u32, Option<u8>),
+    /// All that is there has been told: begin to probe.
+    Go,
+    /// News of the kernel's routes.
+    Routes(steer::News),
+    /// Nobody keeps them any more.
+    NoRoutes,
+    /// Whether the user of this question belongs to the group that may change things.
+    Member(u32, bool),
+    /// The end.
+    Stop,
+}
+
+/// What the prober must know before anything else.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Begin {
+    /// The configuration's file.
+    pub(super) config: PathBuf,
+    /// The steward's process.
+    pub(super) steward: u32,
+    /// The group that may change things over the local socket, whose listener comes beside this.
+    pub(super) admins: Option<u32>,
+}
+
+/// What a way out is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum WayKind {
+    /// A raw socket.
+    Raw,
+    /// A device of this index: three sockets.
+    Device(u32),
+}

@@ -1,0 +1,48 @@
+//! What a loop has from outside itself: opened sockets, news of the kernel, whoever keeps its routes, the
+//! local socket. All from threads of this process, or from the steward.
+
+use std::io;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::keeper::Keeper;
+use super::kernel::{self, Line, News};
+use super::link::{Request, Supplies};
+use super::plan::Plan;
+use super::steer::Steersman;
+use crate::io::local::{self, Bound};
+
+pub(super) struct Outside {
+    /// What was there at the start.
+    pub(super) found: Vec<News>,
+    /// What comes later; `None` where nothing can change.
+    pub(super) line: Option<Line>,
+    pub(super) steersman: Option<Steersman>,
+    /// Whether the kernel's routes are to follow ours.
+    pub(super) steers: bool,
+    pub(super) bound: Option<Bound>,
+    /// The way to show that the loop goes on.
+    pub(super) pulse: Option<UnboundedSender<Request>>,
+}
+
+impl Outside {
+    /// Opens everything here.
+    ///
+    /// # Errors
+    /// What could not be opened, and why.
+    pub(super) fn here(plan: &mut Plan) -> io::Result<Self> {
+        let (keeper, found) = Keeper::start(plan.spaces())?;
+        let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
+        let line = kernel::watch(keeper)?;
+        let steers = plan.steers();
+        let steersman = plan.steering.take().map(Steersman::start).transpose()?;
+        Ok(Self { found, line, steersman, steers, bound, pulse: None })
+    }
+
+    /// Has it from the steward.
+    pub(super) fn handed(plan: &Plan, supplies: Supplies, bound: Option<Bound>) -> Self {
+        let Supplies { found, line, steersman, pulse, .. } = supplies;
+        let steersman = plan.steering.is_some().then_some(steersman);
+        Self { found, line: Some(line), steersman, steers: plan.steers(), bound, pulse: Some(pulse) }
+    }
+}

@@ -1,0 +1,70 @@
+//! The prober: the process that everything a stranger can reach is in, packets and clients, and that has no
+//! power but what it was handed.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{Gid, getppid};
+use tokio::sync::watch;
+
+use super::Daemon;
+use super::link::{Begin, Inward};
+use super::outside::Outside;
+use super::plan::Plan;
+use crate::config::{Config, Problems};
+use crate::io::local::{Bound, Server};
+
+/// Why a prober could not begin.
+#[derive(Debug)]
+pub enum NotBegun {
+    /// The configuration is wrong; the steward had found it right a moment ago.
+    Config(Problems),
+    /// The system.
+    System(io::Error),
+}
+
+impl From<io::Error> for NotBegun {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// Probes for the steward at the other end of the line, until it wants an end or is gone. `log` is called
+/// when it is known that there is a steward.
+///
+/// # Errors
+/// What is missing.
+pub fn serve(line: OwnedFd, log: impl FnOnce()) -> Result<(), NotBegun> {
+    let line = Inward::new(line);
+    let (Begin { config, steward, admins }, handed) = line.begin()?;
+    // Nobody else could hand over anything, or keep routes.
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)?;
+    if u32::try_from(getppid().as_raw()) != Ok(steward) {
+        return Err(io::Error::new(io::ErrorKind::NotConnected, "the steward is gone").into());
+    }
+    log();
+    let config = Config::load(&config).map_err(NotBegun::Config)?;
+    let plan = Plan::new(config);
+    let supplies = line.supplies()?;
+    let mut stop = supplies.stop.clone();
+    let membership = supplies.membership.clone();
+    let admins = admins.map(Gid::from_raw);
+    let bound = handed.into_iter().next().map(|socket| Bound::handed(socket, admins, membership));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outside = Outside::handed(&plan, supplies, bound);
+    runtime.block_on(async move {
+        let (daemon, handle, bound) = Daemon::begin(plan, outside)?;
+        let server = bound.map(|bound| bound.serve(handle)).transpose()?;
+        daemon.run(ended(&mut stop)).await;
+        // It ends with the daemon; waited for, so that followers hear of that.
+        server.into_iter().for_each(Server::join);
+        Ok(())
+    })
+}
+
+async fn ended(stop: &mut watch::Receiver<bool>) {
+    // An error would be that nobody can say so any more.
+    let _ = stop.wait_for(|stop| *stop).await;
+}

@@ -1,0 +1,218 @@
+//! The steward: the process that has the capabilities. It parses no packet and hears no client; what it
+//! knows is the configuration, what the kernel says, and requests of fixed size.
+//!
+//! ```text
+//!                 files ─▶ ┌────────── steward ──────────┐ ◀─ signals, service manager
+//!   namespaces, devices ─▶ │ opens sockets, keeps routes │
+//!                          └──┬──────────────────────▲───┘
+//!     descriptors, news       ▼                      │  what a tunnel costs, "I am alive"
+//!                          ┌─────────── prober ──────────┐
+//!               packets ─▶ │ engine, local socket, disk  │ ◀─ clients
+//!                          └─────────────────────────────┘
+//! ```
+//!
+//! A prober that ends, or does not show for long that it goes on, gets a successor, which goes on where it
+//! was; routes stay meanwhile. A prober does not outlive its steward.
+
+pub(crate) mod life;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::unistd::Uid;
+
+use super::kernel::Wish;
+use super::link::{Parcel, Request, Word};
+use super::plan::Plan;
+use super::steer::{self, Steersman};
+use crate::config::Config;
+use crate::engine::{Standing, Steer};
+use crate::io::clock::Clock;
+use crate::io::local::{self, Bound};
+use life::Life;
+
+/// How soon after the end of a prober there is another one; it doubles with each that ends early.
+const SOON: Duration = Duration::from_millis(100);
+/// But not longer than this.
+const LATE: Duration = Duration::from_secs(5);
+/// One that has lived so long did not end early.
+const LONG: Duration = Duration::from_secs(60);
+/// A prober that has not shown for so long that it goes on never will.
+const STUCK: Duration = Duration::from_secs(20);
+/// How often it is asked whether it is.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a prober may take to end.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What happens outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// The end is wanted.
+    Stop,
+    /// The configuration is to be read again.
+    Reload,
+}
+
+/// The steward.
+pub struct Steward {
+    path: PathBuf,
+    plan: Plan,
+    steersman: Option<Steersman>,
+    /// How routes stand: what a new prober must be told.
+    standings: BTreeMap<u32, Standing>,
+    bound: Option<Bound>,
+    clock: Clock,
+}
+
+/// How a life has ended.
+enum End {
+    /// As was wanted.
+    Wanted,
+    /// Too early.
+    Early,
+}
+
+impl Steward {
+    /// Takes the local socket's path, and begins to keep the kernel's routes.
+    ///
+    /// # Errors
+    /// Another daemon has the socket; no room for a thread.
+    pub fn start(path: PathBuf, config: Config, dry_run: bool) -> io::Result<Self> {
+        let mut plan = Plan::new(config);
+        if dry_run {
+            plan.steering = plan.steering.map(steer::Steering::dry);
+        }
+        let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
+        let steersman = plan.steering.take().map(Steersman::start).transpose()?;
+        Ok(Self { path, plan, steersman, standings: BTreeMap::new(), bound, clock: Clock::start() })
+    }
+
+    /// The local socket.
+    #[must_use]
+    pub const fn bound(&self) -> Option<&Bound> {
+        self.bound.as_ref()
+    }
+
+    /// Has tunnels probed until a signal says that it is enough.
+    ///
+    /// # Errors
+    /// The first prober could not be given what it needs: a capability is missing, say.
+    pub async fn keep(mut self, mut signal: impl AsyncFnMut() -> Signal) -> io::Result<()> {
+        let mut wait = SOON;
+        let mut life = Some(self.begin()?);
+        loop {
+            let begin = self.clock.now();
+            if let Some(mut life) = life.take() {
+                match self.attend(&mut life, &mut signal).await {
+                    End::Wanted => {
+                        life.stop(FAREWELL).await;
+                        break;
+                    }
+                    End::Early => {
+                        let how = life.bury().map_or_else(|| "how is not known".to_owned(), |how| how.to_string());
+                        tracing::error!("the prober has ended ({how}); another one goes on");
+                    }
+                }
+            }
+            wait = if self.clock.now().since(begin) > LONG { SOON } else { (wait * 2).min(LATE) };
+            tokio::select! {
+                signal = signal() => if signal == Signal::Stop { break },
+                () = tokio::time::sleep(wait) => {}
+            }
+            match self.begin() {
+                Ok(begun) => life = Some(begun),
+                Err(error) => tracing::error!(%error, "no prober can be started; it is tried again"),
+            }
+        }
+        if let Some(steersman) = self.steersman.take() {
+            steersman.stop().await;
+        }
+        Ok(())
+    }
+
+    /// Gives a prober everything that it needs.
+    fn begin(&self) -> io::Result<Life> {
+        let life = Life::begin(
+            &self.path,
+            self.plan.spaces(),
+            self.plan.tunnels.len(),
+            self.bound.as_ref(),
+            self.clock.now(),
+        )?;
+        if !self.standings.is_empty() {
+            let standings = self.standings.iter().map(|(route, standing)| (*route, standing.clone())).collect();
+            life.outward.say(steer::News::Standings(standings));
+        }
+        Ok(life)
+    }
+
+    /// Serves a prober until it ends.
+    async fn attend(&mut self, life: &mut Life, signal: &mut impl AsyncFnMut() -> Signal) -> End {
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            tokio::select! {
+                signal = signal() => match signal {
+                    Signal::Stop => return End::Wanted,
+                    Signal::Reload => tracing::warn!("SIGHUP: this version cannot reload; restart it"),
+                },
+                request = life.outward.request() => match request {
+                    Some(request) => self.grant(life, request),
+                    None => return End::Early,
+                },
+                news = life::news(&mut life.line) => Parcel::of(news).into_iter().for_each(|parcel| life.outward.say(parcel)),
+                news = routes(&mut self.steersman) => self.pass_on(life, news),
+                _ = look.tick() => {
+                    let silent = self.clock.now().since(life.shown);
+                    if silent > STUCK {
+                        tracing::error!("the prober has not gone on for {} s: it is ended", silent.as_secs());
+                        return End::Early;
+                    }
+                }
+            }
+        }
+    }
+
+    fn grant(&self, life: &mut Life, request: Request) {
+        match request {
+            Request::Steer(steer) => self.steer(life, steer),
+            Request::Search(egress) => life.wish(Wish::Search(egress)),
+            Request::Again(namespace) => life.wish(Wish::Again(namespace)),
+            Request::Alive(_) => life.shown = self.clock.now(),
+            Request::Member { question, uid } => {
+                let Some(admins) = self.bound.as_ref().and_then(Bound::admins) else { return };
+                life.look_up(question, Uid::from_raw(uid), admins);
+            }
+        }
+    }
+
+    fn steer(&self, life: &mut Life, steer: Steer) {
+        let Some(knows) = life.told.get_mut(steer.tunnel as usize) else { return };
+        // A prober that knows nothing yet does not undo what its predecessor knew.
+        let is_ignorant = steer.penalty.is_none() && !std::mem::replace(knows, true);
+        if let Some(steersman) = self.steersman.as_ref().filter(|_| !is_ignorant) {
+            steersman.order(steer);
+        }
+    }
+
+    fn pass_on(&mut self, life: &Life, news: Option<steer::News>) {
+        let Some(news) = news else {
+            self.steersman = None;
+            return life.outward.say(Word::NoRoutes);
+        };
+        if let steer::News::Standings(standings) = &news {
+            self.standings.extend(standings.iter().cloned());
+        }
+        life.outward.say(news);
+    }
+}
+
+/// The next news of the kernel's routes; `None` if nobody keeps them any more, and never anything where
+/// nobody was to.
+async fn routes(steersman: &mut Option<Steersman>) -> Option<steer::News> {
+    match steersman {
+        Some(steersman) => steersman.news().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,121 @@
+//! One prober's life, as the steward sees it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use crate::daemon::keeper::Keeper;
+use crate::daemon::kernel::{self, Line, News, Wish};
+use crate::daemon::link::{Begin, Outward, Parcel, Word};
+use crate::daemon::space::Space;
+use crate::engine::Time;
+use crate::io::letters;
+use crate::io::local::{self, Bound};
+use nix::unistd::{Gid, Uid};
+
+/// The name of the command that is a prober.
+pub(crate) const COMMAND: &str = "prober";
+/// Whether it has ended is asked this often.
+const POLL: Duration = Duration::from_millis(10);
+
+pub(super) struct Life {
+    pub(super) outward: Outward,
+    /// What opens its sockets.
+    pub(super) line: Option<Line>,
+    child: Child,
+    /// When it last showed that it goes on.
+    pub(super) shown: Time,
+    /// Of which tunnels it has said what they cost.
+    pub(super) told: Vec<bool>,
+}
+
+impl Life {
+    /// Opens everything, starts a prober, and hands it over.
+    pub(super) fn begin(
+        config: &Path,
+        mut spaces: Vec<Space>,
+        tunnels: usize,
+        bound: Option<&Bound>,
+        now: Time,
+    ) -> io::Result<Self> {
+        spaces.iter_mut().for_each(|space| space.to_hand = true);
+        let (keeper, found) = Keeper::start(spaces)?;
+        let mut line = kernel::watch(keeper)?;
+        let (child, theirs) = spawn()?;
+        let outward = Outward::start(theirs)?;
+        let begin = Begin {
+            config: config.to_owned(),
+            steward: std::process::id(),
+            admins: bound.and_then(Bound::admins).map(Gid::as_raw),
+        };
+        let listener = bound.map(Bound::socket).transpose()?;
+        outward.say(Parcel::with(Word::Begin(begin), listener.into_iter().collect()));
+        let known = std::iter::from_fn(|| line.as_mut()?.news.try_recv().ok());
+        found.into_iter().chain(known).flat_map(Parcel::of).for_each(|parcel| outward.say(parcel));
+        outward.say(Word::Go);
+        Ok(Self { outward, line, child, shown: now, told: vec![false; tunnels] })
+    }
+
+    /// Asks for something where sockets are opened.
+    pub(super) fn wish(&self, wish: Wish) {
+        if let Some(line) = &self.line {
+            // The thread may have ended; then nothing is opened any more, and that has been said.
+            drop(line.wishes.send(wish));
+        }
+    }
+
+    /// Answers whether a user belongs to a group, when the system's user database has been asked.
+    pub(super) fn look_up(&self, question: u32, uid: Uid, group: Gid) {
+        let answer = self.outward.speaker();
+        tokio::task::spawn_blocking(move || answer(Word::Member(question, local::is_member(uid, group))));
+    }
+
+    /// Has it end, and waits for that.
+    pub(super) async fn stop(mut self, patience: Duration) {
+        self.outward.say(Word::Stop);
+        let ended = async {
+            // An error would be that it is not there.
+            while matches!(self.child.try_wait(), Ok(None)) {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        if tokio::time::timeout(patience, ended).await.is_err() {
+            tracing::warn!("the prober does not end by itself, and is ended");
+        }
+        self.bury();
+    }
+
+    /// Makes sure that it has ended.
+    pub(super) fn bury(mut self) -> Option<ExitStatus> {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        self.child.wait().ok()
+    }
+}
+
+/// The next news of the thread that opens sockets; none ever where there is none.
+pub(super) async fn news(line: &mut Option<Line>) -> News {
+    let news = match line {
+        Some(line) => line.news.recv().await,
+        None => None,
+    };
+    match news {
+        Some(news) => news,
+        None => std::future::pending().await,
+    }
+}
+
+/// A prober, and the line to it. The line is its standard input: so it needs no number, and nothing else of
+/// ours is open there.
+fn spawn() -> io::Result<(Child, OwnedFd)> {
+    let (ours, theirs) = letters::line()?;
+    // This very program, even if another one has been installed in its place meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("adit").arg(COMMAND).stdin(Stdio::from(theirs));
+    // What a terminal sends to end its programs is for the steward, who ends the prober.
+    command.process_group(0);
+    Ok((command.spawn()?, ours))
+}
