@@ -283,6 +283,8 @@ impl Daemon {
             return self.engine.handle_kernel_warning(now, what);
         };
         match news {
+            // That is for whoever waits for the whole daemon.
+            steer::News::Reconciled => {}
             steer::News::Standings(standings) => self.engine.handle_standings(standings),
             steer::News::Drift { netns, count, changes } => {
                 self.engine.handle_kernel_drift(now, netns, count, changes);
