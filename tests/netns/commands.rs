@@ -434,7 +434,7 @@ fn five_hundred_tunnels_take_no_more_sockets() {
         };
         (0..500).map(one).collect()
     };
-    let head = "[daemon]\nsocket = \"adit.sock\"\nrecord = \"record.jsonl\"\n\
+    let head = "[daemon]\nsocket = \"adit.sock\"\nstate_dir = \"state\"\nrecord = \"record.jsonl\"\n\
                 [defaults.health_check]\ninterval = \"1s\"\ntimeout = \"5s\"\ndown_window = \"12s\"\n";
     site.write("adit.conf", &format!("{head}{}", both("192.0.2.1", "192.0.2.11", 8)));
     site.write("ams-1.far", &both("192.0.2.11", "192.0.2.1", 9));

@@ -123,7 +123,7 @@ impl Site {
         };
         let tunnels: String = TUNNELS.iter().enumerate().map(|(at, name)| tunnel(at, name)).collect();
         format!(
-            "[daemon]\nsocket = \"adit.sock\"\nrecord = \"record.jsonl\"\n\
+            "[daemon]\nsocket = \"adit.sock\"\nstate_dir = \"state\"\nrecord = \"record.jsonl\"\n\
              [defaults.health_check]\ninterval = \"100ms\"\ntimeout = \"400ms\"\ndown_window = \"900ms\"\n\
              [defaults.health_check.rules]\ndegraded_window = \"4s\"\nrecovery_samples = 10\n{tunnels}"
         )
