@@ -117,6 +117,11 @@ impl Sim {
 
     /// With every sample told as an event, if `record`.
     pub(crate) fn recording(tunnels: Vec<Tunnel>, routes: Vec<Route>, seed: u64, record: bool) -> Self {
+        Self::starting(Time::ZERO, tunnels, routes, seed, record)
+    }
+
+    /// At this time, which is the wall clock's, too.
+    pub(crate) fn starting(now: Time, tunnels: Vec<Tunnel>, routes: Vec<Route>, seed: u64, record: bool) -> Self {
         let setup = Setup {
             tunnels: tunnels.clone(),
             routes,
@@ -127,8 +132,8 @@ impl Sim {
             associations: BTreeMap::new(),
         };
         Self {
-            engine: Engine::new(Time::ZERO, WallTime(0), setup),
-            now: Time::ZERO,
+            engine: Engine::new(now, WallTime(now.as_nanos()), setup),
+            now,
             far: vec![Far::default(); tunnels.len()],
             tunnels,
             events: Vec::new(),
