@@ -51,6 +51,7 @@ mod inlets;
 mod kills;
 mod kit;
 mod loss;
+mod memory;
 mod parts;
 mod paths;
 mod sealed;
@@ -204,6 +205,7 @@ fn main() -> ExitCode {
         forgery::cases(),
         inlets::cases(),
         burden::cases(),
+        memory::cases(),
         parts::cases(),
         paths::cases(),
         devices::cases(),

@@ -69,7 +69,7 @@ fn repaired(mode: &str) {
     for some in all.chunks(IN_A_ROW) {
         let drifts = some.iter().map(|(command, words)| drifts(&stage, command, words, &wanted));
         slowest = slowest.max(drifts.max().unwrap());
-        let later = |event: &serde_json::Value| event["from"] != "unknown";
+        let later = |event: &Value| event["from"] != "unknown";
         assert!(!stage.site.transitions().iter().any(later), "none but the first verdicts");
         daemon.send(Signal::SIGTERM);
         assert!(daemon.end().success());
