@@ -15,6 +15,7 @@ use crate::engine::ledger::Lost;
 use crate::engine::{Material, Pair};
 use crate::io::clock::Clock;
 use crate::io::ledger::Clerk;
+use crate::io::ledger::this_machine;
 use crate::reflect::run::{Sockets, run as reflect};
 use crate::reflect::silence::remedy;
 use crate::reflect::{FarTunnel, Wrap};
@@ -82,7 +83,8 @@ fn far_tunnels(config: &ReflectConfig, begins: &Begins) -> io::Result<(Vec<FarTu
     let name = |index: u32| config.tunnels[index as usize].name.as_str();
     let remedy = |index, lost: &Lost| remedy(name(index), lost);
     let begins = begins.iter().map(|&(index, first)| (index, name(index), first));
-    let mut records = Records::open(&config.state_dir, &pairs, Clock::start().wall(), begins.collect(), remedy)?;
+    let mut records =
+        Records::open(&config.state_dir, this_machine(), &pairs, Clock::start().wall(), begins.collect(), remedy)?;
     let tunnels = (0..).zip(&config.tunnels).filter_map(|(index, tunnel)| {
         let start = records.starts.remove(&index);
         if let Some(why) = start.as_ref().and_then(|start| start.lost.as_ref()) {

@@ -8,21 +8,22 @@ use tracing_subscriber::EnvFilter;
 
 use super::args;
 use super::{Exit, Failure, Outcome};
-use crate::config::Config;
+use crate::config::{Config, Texts};
 use crate::daemon::prober::{self, NotBegun};
 use crate::daemon::steward::{Signal, Steward};
 use crate::io::local::UnknownGroup;
 
 pub(super) fn run(args::Run { config: path, dry_run }: args::Run) -> Outcome {
     let dumpable = keep_secrets();
-    let config = Config::load(&path).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
+    let texts = Texts::gather(&path);
+    let config = Config::of_texts(&texts).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     start_log();
     warn_of(dumpable);
     config.hints.iter().for_each(|hint| tracing::warn!("{hint}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
-        let steward = Steward::start(path, config, dry_run).map_err(failure)?;
+        let steward = Steward::start(&texts, config, dry_run).map_err(failure)?;
         steward.keep(async || signals.next().await).await.map_err(failure)?;
         Ok(Exit::Done)
     })

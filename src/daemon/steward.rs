@@ -18,16 +18,15 @@ pub(crate) mod life;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::unistd::{Gid, Uid};
 
 use super::kernel::Wish;
-use super::link::{Begin, Parcel, Request, Word};
+use super::link::{Begin, Packed, Parcel, Request, Word};
 use super::plan::Plan;
 use super::steer::{self, Steersman};
-use crate::config::Config;
+use crate::config::{Config, Texts};
 use crate::engine::{Standing, Steer};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound};
@@ -57,7 +56,7 @@ pub enum Signal {
 
 /// The steward.
 pub struct Steward {
-    path: PathBuf,
+    texts: Packed,
     dry_run: bool,
     plan: Plan,
     steersman: Option<Steersman>,
@@ -80,7 +79,7 @@ impl Steward {
     ///
     /// # Errors
     /// Another daemon has the socket; no room for a thread.
-    pub fn start(path: PathBuf, config: Config, dry_run: bool) -> io::Result<Self> {
+    pub fn start(texts: &Texts, config: Config, dry_run: bool) -> io::Result<Self> {
         let mut plan = Plan::new(config).dry(dry_run);
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         bound.iter().for_each(|bound| {
@@ -89,7 +88,15 @@ impl Steward {
             tracing::info!(%socket, group = readers.unwrap_or("none"), tunnels, namespaces, "serving the local socket");
         });
         let steersman = plan.steering.take().map(Steersman::start).transpose()?;
-        Ok(Self { path, dry_run, plan, steersman, standings: BTreeMap::new(), bound, clock: Clock::start() })
+        Ok(Self {
+            texts: Packed::pack(texts)?,
+            dry_run,
+            plan,
+            steersman,
+            standings: BTreeMap::new(),
+            bound,
+            clock: Clock::start(),
+        })
     }
 
     /// Has tunnels probed until a signal says that it is enough.
@@ -132,7 +139,7 @@ impl Steward {
     /// Gives a prober everything that it needs.
     fn begin(&self) -> io::Result<Life> {
         let begin = Begin {
-            config: self.path.clone(),
+            texts: self.texts.clone(),
             steward: std::process::id(),
             dry_run: self.dry_run,
             admins: self.bound.as_ref().and_then(Bound::admins).map(Gid::as_raw),
