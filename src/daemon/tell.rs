@@ -46,6 +46,10 @@ pub(super) fn log(event: &Event) {
                 "new associations"
             );
         }
+        Kind::Reload { kept, changed, added, removed, reason: None } => {
+            tracing::info!(kept, changed, added, removed, "reloaded");
+        }
+        Kind::Reload { reason: Some(reason), .. } => tracing::error!("not reloaded, nothing has changed: {reason}"),
         Kind::Start { tunnels, version } => tracing::info!(tunnels, version, "started"),
         Kind::Stop {} => tracing::info!("stopped"),
         Kind::Sample { .. } => {}
