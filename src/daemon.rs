@@ -24,6 +24,7 @@ mod keeper;
 mod kept;
 mod kernel;
 mod link;
+mod memory;
 mod outlet;
 mod outside;
 pub mod plan;
@@ -39,6 +40,7 @@ mod tell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter};
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -55,6 +57,7 @@ use crate::io::raw::{Drained, Inbox};
 use crate::wire::esp::IvSeed;
 use crate::wire::payload::{Key, Secret};
 use kernel::{Line, News};
+use memory::Memory;
 use outlet::Refusal;
 use outside::Outside;
 use plan::Plan;
@@ -97,6 +100,8 @@ pub struct Daemon {
     questions: mpsc::Receiver<Question>,
     last_event: watch::Sender<u64>,
     record: Option<BufWriter<File>>,
+    /// What outlives this process.
+    memory: Option<Memory>,
     told: u64,
 }
 
@@ -154,11 +159,29 @@ impl Daemon {
             questions,
             last_event,
             record,
+            memory: None,
             told: 0,
         };
+        daemon.remember(plan.state_dir.as_deref());
         found.into_iter().try_for_each(|news| daemon.learn(news))?;
         daemon.hear_of_kernel();
         Ok((daemon, Handle::new(ask, heard).recording(recorder), bound))
+    }
+
+    /// Takes up what an earlier run knew.
+    fn remember(&mut self, state_dir: Option<&Path>) {
+        let Some(state_dir) = state_dir else { return };
+        let now = self.clock.now();
+        match Memory::open(state_dir) {
+            Ok((memory, remembered, complaints)) => {
+                self.engine.remember(now, self.clock.wall(), remembered);
+                complaints.iter().for_each(|why| self.engine.handle_forgotten(now, why));
+                self.memory = Some(memory);
+            }
+            Err(why) => self.engine.handle_forgotten(now, &why),
+        }
+        // Numbers of events go on from those of the last run.
+        self.told = self.engine.events().first().saturating_sub(1);
     }
 
     /// Probes until `stop` completes. Nothing else ends it: what fails on the way is told.
@@ -167,7 +190,8 @@ impl Daemon {
         loop {
             self.turn();
             let now = self.clock.now();
-            let pause = self.engine.next_wakeup(now).map_or(IDLE, |at| at.since(now));
+            let wanted = [self.engine.next_wakeup(now), self.memory.as_ref().and_then(|memory| memory.next(now))];
+            let pause = wanted.into_iter().flatten().min().map_or(IDLE, |at| at.since(now));
             let pause = self.pulse.as_mut().map_or(pause, |pulse| pause.min(pulse.beat(now, &self.engine)));
             tokio::select! {
                 biased;
@@ -185,6 +209,9 @@ impl Daemon {
         }
         self.engine.handle_stop(self.clock.now());
         self.tell();
+        if let Some(memory) = self.memory.take() {
+            memory.stop(&self.engine, self.clock.now());
+        }
         self.bid_farewell().await;
     }
 
@@ -222,6 +249,9 @@ impl Daemon {
         self.steer();
         self.reserve();
         self.tell();
+        if let Some(memory) = &mut self.memory {
+            memory.turn(&mut self.engine, now);
+        }
     }
 
     fn receive(&mut self) {
@@ -283,6 +313,8 @@ impl Daemon {
             return self.engine.handle_kernel_warning(now, what);
         };
         match news {
+            // That is for whoever waits for the whole daemon.
+            steer::News::Reconciled => {}
             steer::News::Standings(standings) => self.engine.handle_standings(standings),
             steer::News::Drift { netns, count, changes } => {
                 self.engine.handle_kernel_drift(now, netns, count, changes);

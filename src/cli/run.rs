@@ -22,12 +22,7 @@ pub(super) fn run(args::Run { config: path, dry_run }: args::Run) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
-        let tunnels = config.tunnels.len();
         let steward = Steward::start(path, config, dry_run).map_err(failure)?;
-        steward.bound().iter().for_each(|bound| {
-            let (socket, readers) = (bound.path().display(), bound.readers());
-            tracing::info!(%socket, group = readers.unwrap_or("none"), tunnels, "serving the local socket");
-        });
         steward.keep(async || signals.next().await).await.map_err(failure)?;
         Ok(Exit::Done)
     })

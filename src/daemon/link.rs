@@ -64,6 +64,8 @@ pub(super) struct Begin {
     pub(super) config: PathBuf,
     /// The steward's process.
     pub(super) steward: u32,
+    /// Changes of the kernel's routes are printed instead of made.
+    pub(super) dry_run: bool,
     /// The group that may change things over the local socket, whose listener comes beside this.
     pub(super) admins: Option<u32>,
 }

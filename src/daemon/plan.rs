@@ -92,6 +92,15 @@ impl Plan {
         self.tunnels.push(Tunnel { name, onion, check, namespace, egress, terms, interface: None });
     }
 
+    /// The same, but changes of the kernel's routes are printed instead of made.
+    #[must_use]
+    pub(super) fn dry(mut self, dry_run: bool) -> Self {
+        if dry_run {
+            self.steering = self.steering.map(Steering::dry);
+        }
+        self
+    }
+
     /// Whether the kernel's routes are to follow ours.
     pub(super) fn steers(&self) -> bool {
         self.steering.as_ref().is_some_and(|steering| !steering.dry_run)

@@ -38,7 +38,7 @@ impl From<io::Error> for NotBegun {
 /// What is missing.
 pub fn serve(line: OwnedFd, log: impl FnOnce()) -> Result<(), NotBegun> {
     let line = Inward::new(line);
-    let (Begin { config, steward, admins }, handed) = line.begin()?;
+    let (Begin { config, steward, dry_run, admins }, handed) = line.begin()?;
     // Nobody else could hand over anything, or keep routes.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)?;
     if u32::try_from(getppid().as_raw()) != Ok(steward) {
@@ -46,7 +46,7 @@ pub fn serve(line: OwnedFd, log: impl FnOnce()) -> Result<(), NotBegun> {
     }
     log();
     let config = Config::load(&config).map_err(NotBegun::Config)?;
-    let plan = Plan::new(config);
+    let plan = Plan::new(config).dry(dry_run);
     let supplies = line.supplies()?;
     let mut stop = supplies.stop.clone();
     let membership = supplies.membership.clone();

@@ -47,6 +47,8 @@ const DISMANTLE: Duration = Duration::from_secs(30);
 /// What the steersman tells.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum News {
+    /// Everything in the kernel has been compared with what it should be, and changed, for the first time.
+    Reconciled,
     /// How routes stand, by their index.
     Standings(Vec<(u32, Standing)>),
     /// Something of ours was not as we left it.
@@ -141,7 +143,7 @@ impl Keeping {
 
     async fn keep(mut self, mut orders: UnboundedReceiver<Order>) {
         let begin = self.clock.now();
-        let (mut settled, mut looked) = (false, None);
+        let (mut settled, mut reconciled, mut looked) = (false, false, None);
         let end = loop {
             if let Some(end) = self.take_orders(&mut orders) {
                 break end;
@@ -159,6 +161,11 @@ impl Keeping {
             self.report();
             if busy || self.take_picture(&orders) {
                 continue;
+            }
+            if !reconciled && self.realms.iter().all(Realm::is_reconciled) {
+                reconciled = true;
+                // The loop may have gone; then this ends shortly.
+                let _ = self.tell.send(News::Reconciled);
             }
             let pause = self.pause();
             tokio::select! {

@@ -21,10 +21,10 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nix::unistd::Uid;
+use nix::unistd::{Gid, Uid};
 
 use super::kernel::Wish;
-use super::link::{Parcel, Request, Word};
+use super::link::{Begin, Parcel, Request, Word};
 use super::plan::Plan;
 use super::steer::{self, Steersman};
 use crate::config::Config;
@@ -58,6 +58,7 @@ pub enum Signal {
 /// The steward.
 pub struct Steward {
     path: PathBuf,
+    dry_run: bool,
     plan: Plan,
     steersman: Option<Steersman>,
     /// How routes stand: what a new prober must be told.
@@ -80,19 +81,15 @@ impl Steward {
     /// # Errors
     /// Another daemon has the socket; no room for a thread.
     pub fn start(path: PathBuf, config: Config, dry_run: bool) -> io::Result<Self> {
-        let mut plan = Plan::new(config);
-        if dry_run {
-            plan.steering = plan.steering.map(steer::Steering::dry);
-        }
+        let mut plan = Plan::new(config).dry(dry_run);
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
+        bound.iter().for_each(|bound| {
+            let (socket, readers) = (bound.path().display(), bound.readers());
+            let (tunnels, namespaces) = (plan.tunnels.len(), plan.namespaces.len());
+            tracing::info!(%socket, group = readers.unwrap_or("none"), tunnels, namespaces, "serving the local socket");
+        });
         let steersman = plan.steering.take().map(Steersman::start).transpose()?;
-        Ok(Self { path, plan, steersman, standings: BTreeMap::new(), bound, clock: Clock::start() })
-    }
-
-    /// The local socket.
-    #[must_use]
-    pub const fn bound(&self) -> Option<&Bound> {
-        self.bound.as_ref()
+        Ok(Self { path, dry_run, plan, steersman, standings: BTreeMap::new(), bound, clock: Clock::start() })
     }
 
     /// Has tunnels probed until a signal says that it is enough.
@@ -134,13 +131,15 @@ impl Steward {
 
     /// Gives a prober everything that it needs.
     fn begin(&self) -> io::Result<Life> {
-        let life = Life::begin(
-            &self.path,
-            self.plan.spaces(),
-            self.plan.tunnels.len(),
-            self.bound.as_ref(),
-            self.clock.now(),
-        )?;
+        let begin = Begin {
+            config: self.path.clone(),
+            steward: std::process::id(),
+            dry_run: self.dry_run,
+            admins: self.bound.as_ref().and_then(Bound::admins).map(Gid::as_raw),
+        };
+        let listener = self.bound.as_ref().map(Bound::socket).transpose()?;
+        let first = Parcel::with(Word::Begin(begin), listener.into_iter().collect());
+        let life = Life::begin(first, self.plan.spaces(), self.plan.tunnels.len(), self.clock.now())?;
         if !self.standings.is_empty() {
             let standings = self.standings.iter().map(|(route, standing)| (*route, standing.clone())).collect();
             life.outward.say(steer::News::Standings(standings));

@@ -10,7 +10,8 @@ use super::time::{Time, WallTime};
 /// Something worth telling.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Event {
-    /// Numbered from 1, without holes.
+    /// Numbered without holes, from 1, or on from the last run; after a crash, a hole says that more may have
+    /// happened.
     pub id: u64,
     /// When.
     pub at: WallTime,
@@ -125,7 +126,7 @@ pub enum Kind {
     Sample {
         /// The tunnel's name.
         tunnel: String,
-        /// Seconds since the engine's start, exact to the nanosecond.
+        /// Seconds on the clock of this run, exact to the nanosecond; where it begins means nothing.
         t: Time,
         /// Success or failure; absent if inconclusive.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,6 +175,14 @@ impl Ring {
         self.next += 1;
     }
 
+    /// Numbers go on from here, those of what is here already, too: of the start of a daemon that
+    /// remembers its last run.
+    pub(super) fn begin_at(&mut self, first: u64) {
+        let offset = first.saturating_sub(self.first());
+        self.events.iter_mut().for_each(|event| event.id += offset);
+        self.next += offset;
+    }
+
     /// The events after the one numbered `since`.
     pub fn after(&self, since: u64) -> impl Iterator<Item = &Event> {
         let skip = usize::try_from(since.saturating_add(1).saturating_sub(self.first())).unwrap_or(usize::MAX);
@@ -192,7 +201,9 @@ impl Ring {
         self.next - 1
     }
 
-    fn first(&self) -> u64 {
+    /// The number of the first event that is still there, or of the next one.
+    #[must_use]
+    pub fn first(&self) -> u64 {
         self.events.front().map_or(self.next, |event| event.id)
     }
 }

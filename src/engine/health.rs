@@ -243,6 +243,16 @@ impl Health {
         Self { state, rules, window: Window::new(rules.degraded_window), last: None }
     }
 
+    /// A tunnel whose state is remembered, but not its samples.
+    pub(super) const fn recalled(state: State, rules: Rules, last: Option<Transition>) -> Self {
+        Self { state, rules, window: Window::new(rules.degraded_window), last }
+    }
+
+    /// Its samples, too.
+    pub(super) fn recall_window(&mut self, window: Window) {
+        self.window = window;
+    }
+
     /// The state now.
     #[must_use]
     pub const fn state(&self) -> State {

@@ -25,6 +25,7 @@ pub mod health;
 pub mod inflight;
 mod kernel;
 pub mod ledger;
+pub mod memory;
 mod needs;
 pub mod numbers;
 mod obstacle;

@@ -102,6 +102,8 @@ pub(super) struct Prober {
     pub(super) started: bool,
     /// Regular probes queued but not sent: never more than one.
     pub(super) queued: bool,
+    /// So many samples are missing until a remembered state is confirmed.
+    pub(super) unconfirmed: u32,
     pub(super) last_sample: Time,
     pub(super) since: WallTime,
     pub(super) last_failure: Option<(WallTime, Failure)>,
@@ -140,6 +142,7 @@ impl Prober {
             next_due: first_due,
             started: false,
             queued: false,
+            unconfirmed: 0,
             last_sample: Time::ZERO,
             since,
             last_failure: None,

@@ -16,6 +16,16 @@ pub struct Estimator {
 pub const EARLY_FLOOR: Duration = Duration::from_millis(20);
 
 impl Estimator {
+    /// Smoothed, variation, last, jitter; once there was a round-trip time.
+    pub(super) fn parts(&self) -> Option<[Duration; 4]> {
+        self.smoothed.map(|smoothed| [smoothed, self.variation, self.last, self.jitter])
+    }
+
+    /// An estimator of what [`Self::parts`] gave.
+    pub(super) const fn recalled([smoothed, variation, last, jitter]: [Duration; 4]) -> Self {
+        Self { smoothed: Some(smoothed), variation, last, jitter }
+    }
+
     /// Takes a measured round-trip time.
     pub fn update(&mut self, rtt: Duration) {
         match self.smoothed {

@@ -86,6 +86,7 @@ impl Engine {
         let prober = &mut self.probers[tunnel as usize];
         let at = at.max(prober.last_sample);
         prober.last_sample = at;
+        prober.unconfirmed = prober.unconfirmed.saturating_sub(1);
         self.note_burst(tunnel, purpose);
         let prober = &mut self.probers[tunnel as usize];
         let outcome = match result {

@@ -33,6 +33,8 @@ pub struct TunnelView {
     pub since: WallTime,
     /// An operator has asked for traffic to leave it.
     pub drained: bool,
+    /// The state is from before a restart, long ago: too few samples have confirmed it so far.
+    pub stale: bool,
     /// What every route over it costs more.
     pub penalty: u32,
     /// Whether it is checked at all.
@@ -214,6 +216,7 @@ fn view(prober: &mut Prober, needs: &Needs, now: Time) -> TunnelView {
         health: state.code(),
         since: prober.since,
         drained: prober.drain.is_some(),
+        stale: prober.unconfirmed > 0,
         penalty: prober.penalty(),
         checked: prober.settings.check.enabled,
         obstacle: prober.obstacle.as_ref().map(Obstacle::name),
@@ -276,6 +279,10 @@ pub(super) fn reason(prober: &Prober) -> String {
         return obstacle.to_string();
     }
     match prober.health.last_transition() {
+        Some(transition) if prober.unconfirmed > 0 => {
+            let missing = prober.unconfirmed;
+            format!("{}; remembered from long ago, and not confirmed by {missing} more samples yet", transition.reason)
+        }
         Some(transition) => transition.reason.to_string(),
         None => {
             let held = prober.held.filter(|held| penalty::penalty(*held, None) > 0);

@@ -151,6 +151,37 @@ impl Window {
             .map(|(&time, &rtt)| (time, (rtt != FAILED).then(|| Duration::from_micros(u64::from(rtt)))))
     }
 
+    /// Each sample with its round-trip time in microseconds, or [`u32::MAX`] for a failure; newest first.
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = (Time, u32)> + '_ {
+        self.times.iter().copied().zip(self.rtts.iter().copied()).rev()
+    }
+
+    /// The latest samples as bits.
+    pub(super) const fn recent(&self) -> u64 {
+        self.recent
+    }
+
+    /// A window of what was written down: samples as [`Self::newest_first`] gives them, but oldest first;
+    /// the bits of the latest, how many there were ever, how many last ones were successes.
+    pub(super) fn recalled(
+        length: Duration,
+        samples: &[(Time, u32)],
+        [recent, total, successes_in_a_row]: [u64; 3],
+        last_success: Option<Time>,
+    ) -> Self {
+        let failures = samples.iter().filter(|(_, rtt)| *rtt == FAILED).count();
+        Self {
+            length,
+            times: samples.iter().map(|(at, _)| *at).collect(),
+            rtts: samples.iter().map(|(_, rtt)| *rtt).collect(),
+            failures: u32::try_from(failures).unwrap_or(u32::MAX),
+            recent,
+            total: total.max(samples.len() as u64),
+            successes_in_a_row: successes_in_a_row.min(total),
+            last_success,
+        }
+    }
+
     /// The round-trip times within the window, in microseconds.
     #[must_use]
     pub fn rtt(&self) -> Option<RttSummary> {

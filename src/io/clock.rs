@@ -9,7 +9,10 @@ use crate::engine::{Time, WallTime};
 /// Three clocks are read within this time, unless the process is stopped just then.
 const BREATH: Duration = Duration::from_millis(20);
 
-/// The clocks of this process, the monotonic one counted from its start.
+/// What a clock shows at its start: so late that what is remembered from before it has a time, too.
+const BEGIN: Time = Time::from_nanos(100_000 * 1_000_000_000);
+
+/// The clocks of this process, the monotonic one counted from its start, which is at 100 000 s.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     origin: Duration,
@@ -29,8 +32,13 @@ impl Clock {
     /// Now, on the monotonic clock.
     #[must_use]
     pub fn now(&self) -> Time {
-        let since = read(ClockId::CLOCK_MONOTONIC).saturating_sub(self.origin);
-        Time::from_nanos(nanos(since))
+        BEGIN + read(ClockId::CLOCK_MONOTONIC).saturating_sub(self.origin)
+    }
+
+    /// How long it has run.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.now().since(BEGIN)
     }
 
     /// Now, on the wall clock.

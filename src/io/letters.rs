@@ -94,7 +94,8 @@ pub fn read_note(line: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>
 fn put(line: impl AsFd, slices: &[IoSlice<'_>], hand: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
-    if !hand.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(hand)) {
+    let fits = hand.len() <= HANDED && (hand.is_empty() || beside.push(SendAncillaryMessage::ScmRights(hand)));
+    if !fits {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one letter"));
     }
     loop {

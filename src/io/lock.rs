@@ -4,10 +4,30 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::unistd::geteuid;
+
+use super::clock::Clock;
+
+/// How long whoever holds a lock may take to end.
+const ENDING: Duration = Duration::from_secs(3);
+
+/// Takes a lock as [`take`] does, but waits a little: who holds it may be about to end, because this process
+/// was started in its place.
+pub(super) fn await_end(path: &Path, what: &str, taken: &str) -> io::Result<Flock<fs::File>> {
+    let begin = Clock::start();
+    loop {
+        match take(path, what, taken) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && begin.age() < ENDING => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            taken => return taken,
+        }
+    }
+}
 
 /// Takes a lock for as long as what is returned lives. Nobody else can open its file, or they could
 /// hold it. The file stays: removing it would let two processes lock two files of one name.

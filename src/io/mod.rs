@@ -14,6 +14,8 @@
 //! | [`local`] | the local socket: HTTP with JSON |
 //! | [`ledger`] | the durable record of ESP sequence numbers |
 //! | [`letters`] | a private line between two processes, over which descriptors can be handed
+//! | [`memory`] | what is remembered of the tunnels, on the disk |
+//! | `durable` | files that are there whole whenever the power fails |
 //! | `lock` | a lock file: who owns a path |
 //! | `netlink` | messages to and from the kernel |
 //!
@@ -21,12 +23,14 @@
 
 pub mod clock;
 pub mod device;
+mod durable;
 pub mod fib;
 pub mod ledger;
 pub mod letters;
 pub mod links;
 pub mod local;
 mod lock;
+pub mod memory;
 mod netlink;
 pub mod netns;
 pub mod raw;

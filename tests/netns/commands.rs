@@ -248,10 +248,10 @@ fn a_stopped_daemon_judges_nobody() {
     let site = Site::new();
     let (daemon, _far) = site.healthy();
     let before = site.json(&["status", "ams-1", "--json"])["counters"].clone();
-    daemon.send(Signal::SIGSTOP);
+    daemon.send_prober(Signal::SIGSTOP);
     // Longer than the time-out and the short window together.
     std::thread::sleep(ms(2_000));
-    daemon.send(Signal::SIGCONT);
+    daemon.send_prober(Signal::SIGCONT);
     let sent = before["sent"].as_u64().unwrap();
     eventually("more probes", || {
         site.json(&["status", "ams-1", "--json"])["counters"]["sent"].as_u64() > Some(sent + 20)
@@ -272,9 +272,9 @@ fn a_recording_replays_as_it_happened() {
     site.await_state("fra-1", "down");
     site.await_state("ams-1", "healthy");
     // Whatever may happen from here on is in neither.
-    daemon.send(Signal::SIGSTOP);
+    daemon.send_prober(Signal::SIGSTOP);
     let recorded = site.read("record.jsonl");
-    daemon.send(Signal::SIGCONT);
+    daemon.send_prober(Signal::SIGCONT);
     let whole = recorded.rfind('\n').map_or("", |end| &recorded[..=end]);
     site.write("until-now.jsonl", whole);
 
@@ -434,7 +434,7 @@ fn five_hundred_tunnels_take_no_more_sockets() {
         };
         (0..500).map(one).collect()
     };
-    let head = "[daemon]\nsocket = \"adit.sock\"\nrecord = \"record.jsonl\"\n\
+    let head = "[daemon]\nsocket = \"adit.sock\"\nstate_dir = \"state\"\nrecord = \"record.jsonl\"\n\
                 [defaults.health_check]\ninterval = \"1s\"\ntimeout = \"5s\"\ndown_window = \"12s\"\n";
     site.write("adit.conf", &format!("{head}{}", both("192.0.2.1", "192.0.2.11", 8)));
     site.write("ams-1.far", &both("192.0.2.11", "192.0.2.1", 9));
@@ -653,7 +653,7 @@ fn the_socket_has_a_thread_of_its_own() {
     let site = Site::new();
     site.set("socket_group = \"root\"");
     let daemon = site.daemon();
-    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.child.id())).unwrap();
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.prober())).unwrap();
     let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
     assert!(names.into_iter().any(|name| name.trim() == "adit-socket"));
     let log = site.read("adit.conf.log");

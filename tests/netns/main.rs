@@ -51,6 +51,7 @@ mod inlets;
 mod kills;
 mod kit;
 mod loss;
+mod parts;
 mod paths;
 mod sealed;
 mod silent;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         forgery::cases(),
         inlets::cases(),
         burden::cases(),
+        parts::cases(),
         paths::cases(),
         devices::cases(),
         discover::cases(),

@@ -73,8 +73,7 @@ fn near(site: &Site, keys: &str, more: &str) -> String {
         ),
         _ => format!("[tunnel.esp]\nkeys = \"installed\"\n{more}"),
     };
-    let state_dir = site.path("state");
-    let all = site.configuration().replace("[daemon]", &format!("[daemon]\nstate_dir = \"{}\"", state_dir.display()));
+    let all = site.configuration();
     let mut parts = all.splitn(2, "encapsulation = \"gre\"");
     let (before, after) = (parts.next().unwrap(), parts.next().unwrap());
     let (tunnel, rest) = after.split_once("[[route]]").unwrap();

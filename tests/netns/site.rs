@@ -34,8 +34,27 @@ impl Running {
         Self { child: netns::within(Some(namespace), || command.spawn()).unwrap() }
     }
 
+    /// Sends a signal to the process that was started: of a daemon, the steward.
     pub(crate) fn send(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+        kill(pid(self.child.id()), signal).unwrap();
+    }
+
+    /// Sends a signal to the daemon's prober.
+    pub(crate) fn send_prober(&self, signal: Signal) {
+        kill(pid(self.prober()), signal).unwrap();
+    }
+
+    /// Of the daemon: the process of its prober, when it has one that probes.
+    pub(crate) fn prober(&self) -> u32 {
+        let mut found = None;
+        let id = self.child.id();
+        eventually("a prober", || {
+            let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap();
+            let children = tasks.flat_map(|task| fs::read_to_string(task.unwrap().path().join("children")));
+            found = children.flat_map(|list| list.split_whitespace().map(|id| id.parse().unwrap()).next()).next();
+            found.is_some()
+        });
+        found.unwrap()
     }
 
     /// Waits for its end.
@@ -51,6 +70,10 @@ impl Running {
     pub(crate) fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
+}
+
+fn pid(id: u32) -> Pid {
+    Pid::from_raw(id.try_into().unwrap())
 }
 
 impl Drop for Running {
@@ -100,7 +123,7 @@ impl Site {
         };
         let tunnels: String = TUNNELS.iter().enumerate().map(|(at, name)| tunnel(at, name)).collect();
         format!(
-            "[daemon]\nsocket = \"adit.sock\"\nrecord = \"record.jsonl\"\n\
+            "[daemon]\nsocket = \"adit.sock\"\nstate_dir = \"state\"\nrecord = \"record.jsonl\"\n\
              [defaults.health_check]\ninterval = \"100ms\"\ntimeout = \"400ms\"\ndown_window = \"900ms\"\n\
              [defaults.health_check.rules]\ndegraded_window = \"4s\"\nrecovery_samples = 10\n{tunnels}"
         )

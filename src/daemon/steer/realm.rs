@@ -243,6 +243,11 @@ impl Realm {
         false
     }
 
+    /// Whether what is in it is as it should be, as far as that is possible by now.
+    pub(super) const fn is_reconciled(&self) -> bool {
+        self.hands.is_none() || !self.blind
+    }
+
     /// A picture should be taken soon, but not for ever one after the other.
     fn soon(&mut self, now: Time) {
         self.due = self.due.min((now + SETTLE).max(self.rested));

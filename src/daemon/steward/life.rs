@@ -3,17 +3,16 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use crate::daemon::keeper::Keeper;
 use crate::daemon::kernel::{self, Line, News, Wish};
-use crate::daemon::link::{Begin, Outward, Parcel, Word};
+use crate::daemon::link::{Outward, Parcel, Word};
 use crate::daemon::space::Space;
 use crate::engine::Time;
 use crate::io::letters;
-use crate::io::local::{self, Bound};
+use crate::io::local;
 use nix::unistd::{Gid, Uid};
 
 /// The name of the command that is a prober.
@@ -34,25 +33,13 @@ pub(super) struct Life {
 
 impl Life {
     /// Opens everything, starts a prober, and hands it over.
-    pub(super) fn begin(
-        config: &Path,
-        mut spaces: Vec<Space>,
-        tunnels: usize,
-        bound: Option<&Bound>,
-        now: Time,
-    ) -> io::Result<Self> {
+    pub(super) fn begin(first: Parcel, mut spaces: Vec<Space>, tunnels: usize, now: Time) -> io::Result<Self> {
         spaces.iter_mut().for_each(|space| space.to_hand = true);
         let (keeper, found) = Keeper::start(spaces)?;
         let mut line = kernel::watch(keeper)?;
         let (child, theirs) = spawn()?;
         let outward = Outward::start(theirs)?;
-        let begin = Begin {
-            config: config.to_owned(),
-            steward: std::process::id(),
-            admins: bound.and_then(Bound::admins).map(Gid::as_raw),
-        };
-        let listener = bound.map(Bound::socket).transpose()?;
-        outward.say(Parcel::with(Word::Begin(begin), listener.into_iter().collect()));
+        outward.say(first);
         let known = std::iter::from_fn(|| line.as_mut()?.news.try_recv().ok());
         found.into_iter().chain(known).flat_map(Parcel::of).for_each(|parcel| outward.say(parcel));
         outward.say(Word::Go);

@@ -1,13 +1,14 @@
 //! The file: its lock, and how it is replaced so that either the old one or the new one is there,
 //! whole, whenever the power fails.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, OFlag};
+use nix::fcntl::Flock;
 
+use crate::io::durable::{make, named, read, sync_folder, write};
 use crate::io::lock;
 
 /// The record's name in the folder.
@@ -44,7 +45,7 @@ impl Store {
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         make(folder).map_err(|error| named(error, "make the folder", folder))?;
         let taken = format!("another adit already keeps its sequence numbers in {}", folder.display());
-        let lock = lock::take(&folder.join(NAME).with_extension("lock"), "the record's lock", &taken)?;
+        let lock = lock::await_end(&folder.join(NAME).with_extension("lock"), "the record's lock", &taken)?;
         Ok(Self { folder: folder.to_owned(), lock, held: None })
     }
 
@@ -104,51 +105,4 @@ impl Store {
             }
         }
     }
-}
-
-/// What a file holds; `None` if there is none.
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let careful = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = match OpenOptions::new().read(true).custom_flags(careful.bits()).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(named(error, "open", path)),
-    };
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other(format!("{} is no file", path.display())));
-    }
-    let mut bytes = Vec::new();
-    (&file).read_to_end(&mut bytes).map_err(|error| named(error, "read", path))?;
-    Ok(Some(bytes))
-}
-
-/// Writes a new file, to the disk. What an earlier run has left under its name goes.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error, "remove", path)),
-        Ok(()) | Err(_) => {}
-    }
-    let mut options = OpenOptions::new();
-    let mut file =
-        options.write(true).create_new(true).mode(0o600).open(path).map_err(|error| named(error, "make", path))?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(|error| named(error, "write", path))
-}
-
-/// Makes a folder and those it lies in, each durably; none but this user can enter them.
-fn make(folder: &Path) -> io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    make(parent)?;
-    DirBuilder::new().mode(0o700).create(folder)?;
-    sync_folder(parent)
-}
-
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder).and_then(|open| open.sync_all()).map_err(|error| named(error, "make durable", folder))
-}
-
-fn named(error: io::Error, doing: &str, path: &Path) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot {doing} {}: {error}", path.display()))
 }

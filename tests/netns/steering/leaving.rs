@@ -76,8 +76,6 @@ fn undrained(mode: &str) {
     let esp =
         tunnel(0, "[tunnel.esp]\nkeys = \"installed\"\nalgorithm = \"aes256-gcm\"\n").replace("\"gre\"", "\"esp\"");
     let text = super::stage::configuration(&kernel, &format!("{esp}{}{}", tunnel(1, ""), stage.usual_routes()));
-    let state_dir = stage.site.path("state");
-    let text = text.replace("[daemon]", &format!("[daemon]\nstate_dir = \"{}\"", state_dir.display()));
     stage.site.write("adit.conf", &text);
     stage.make_patient();
     let _daemon = stage.site.daemon();

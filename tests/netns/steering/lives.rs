@@ -60,6 +60,8 @@ fn unknown(mode: &str) {
     eventually("the metric of down", || mode == "nexthop" || stage.ours().iter().filter(is_down).count() == 2);
     let found = stage.ours();
     stop(daemon);
+    // Nothing is remembered: the disk was lost, say.
+    std::fs::remove_dir_all(stage.site.path("state")).unwrap();
     stage.make_patient();
     let daemon = stage.site.daemon();
     // Long before a verdict about the first can be there, that about the second is.

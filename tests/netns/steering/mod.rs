@@ -22,13 +22,13 @@ mod feuds;
 mod leaving;
 mod lives;
 mod moves;
-mod net;
+pub(crate) mod net;
 mod others;
-mod stage;
+pub(crate) mod stage;
 mod stream;
 mod tables;
 mod ways;
-mod witness;
+pub(crate) mod witness;
 
 use crate::{Case, case};
 

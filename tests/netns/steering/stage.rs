@@ -203,7 +203,7 @@ impl Stage {
 /// A configuration with these tunnels and routes; it speaks the dialect of [`Site`].
 pub(crate) fn configuration(kernel: &str, more: &str) -> String {
     format!(
-        "[daemon]\nsocket = \"adit.sock\"\n[kernel]\napply = true\n{kernel}\n\
+        "[daemon]\nsocket = \"adit.sock\"\nstate_dir = \"state\"\n[kernel]\napply = true\n{kernel}\n\
          [defaults.health_check]\ninterval = \"100ms\"\ntimeout = \"400ms\"\ndown_window = \"900ms\"\n\
          [defaults.health_check.rules]\ndegraded_window = \"4s\"\nrecovery_samples = 10\n{more}"
     )

@@ -1,0 +1,123 @@
+//! The bytes of a file: what is no such file, or not whole, is known for it.
+//!
+//! ```text
+//! magic (8) │ kind (1) │ version (1) │ length of the rest (8, little endian) │ its SHA-256 (32) │ preface, records
+//! ```
+//!
+//! Preface and records are in the notation of postcard, one after the other.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+
+use super::Preface;
+
+const MAGIC: &[u8; 8] = b"\x89adit\r\n\x1a";
+const VERSION: u8 = 1;
+/// Bytes before the preface.
+pub(super) const HEADER: usize = 8 + 1 + 1 + 8 + 32;
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Verdicts.
+    States,
+    /// Samples.
+    Windows,
+}
+
+impl Kind {
+    /// Its name in the folder.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::States => "states",
+            Self::Windows => "windows",
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::States => 1,
+            Self::Windows => 2,
+        }
+    }
+}
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// It is none of ours.
+    Foreign,
+    /// A later version of adit wrote it.
+    Newer(u8),
+    /// It ends too early, or too late.
+    Length,
+    /// Some of it is not what was written.
+    Checksum,
+    /// It was written so, and makes no sense.
+    Content,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign => f.write_str("it is no file of adit's memory"),
+            Self::Newer(version) => {
+                write!(f, "a later version of adit wrote it (format {version}, this one knows {VERSION})")
+            }
+            Self::Length => f.write_str("it is not whole"),
+            Self::Checksum => f.write_str("its checksum is wrong"),
+            Self::Content => f.write_str("its content makes no sense"),
+        }
+    }
+}
+
+/// The whole file around what stands in it after the room for its header.
+pub(super) fn seal(kind: Kind, mut bytes: Vec<u8>) -> Vec<u8> {
+    let Some((header, rest)) = bytes.split_first_chunk_mut::<HEADER>() else { return bytes };
+    let (sum, length) = (Sha256::digest(&*rest), rest.len() as u64);
+    let parts: [&[u8]; 5] = [MAGIC, &[kind.code()], &[VERSION], &length.to_le_bytes(), &sum];
+    let mut place = header.iter_mut();
+    parts.iter().copied().flatten().zip(&mut place).for_each(|(byte, place)| *place = *byte);
+    bytes
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// Whatever the bytes are, what is wrong with them.
+pub fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<(Preface, Vec<T>), Damage> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or(Damage::Foreign)?;
+    let ([code, version], rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
+    if *version > VERSION {
+        return Err(Damage::Newer(*version));
+    }
+    if *code != kind.code() || *version == 0 {
+        return Err(Damage::Foreign);
+    }
+    let (length, rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
+    let (sum, rest) = rest.split_first_chunk::<32>().ok_or(Damage::Length)?;
+    if u64::from_le_bytes(*length) != rest.len() as u64 {
+        return Err(Damage::Length);
+    }
+    if Sha256::digest(rest).as_slice() != sum {
+        return Err(Damage::Checksum);
+    }
+    let content = |_| Damage::Content;
+    let (preface, mut rest) = postcard::take_from_bytes(rest).map_err(content)?;
+    let mut records = Vec::new();
+    while !rest.is_empty() {
+        let (record, after) = postcard::take_from_bytes(rest).map_err(content)?;
+        records.push(record);
+        rest = after;
+    }
+    Ok((preface, records))
+}
+
+/// A number that stands for a text.
+pub(super) fn number_of(text: &[u8]) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = Sha256::digest(text).into();
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}

@@ -1,0 +1,79 @@
+//! The daemon's two processes: what each can do, and what becomes of the other when one ends.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+
+use crate::kit::{eventually, ms};
+use crate::site::Site;
+use crate::steering::stage::Stage;
+use crate::steering::witness::Witness;
+use crate::{Case, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case("parts::a_prober_that_is_killed_has_a_successor_and_routes_stay", killed),
+        case("parts::a_prober_does_not_outlive_its_steward", orphan),
+        case("parts::a_prober_that_does_not_go_on_is_replaced", stuck),
+        case("parts::what_is_typed_at_a_terminal_reaches_the_steward_only", group),
+    ]
+}
+
+fn killed() {
+    let stage = Stage::new("mode = \"metric\"\n");
+    let daemon = stage.healthy();
+    let (wanted, witness) = (stage.ours(), Witness::watch(&stage));
+    for _ in 0..3 {
+        let before = daemon.prober();
+        daemon.send_prober(Signal::SIGKILL);
+        // The socket is still there: who asks now is answered by the successor.
+        assert!(stage.site.adit(&["status"]).status.code() != Some(69), "nobody listens any more");
+        assert_ne!(daemon.prober(), before);
+        stage.await_health();
+        assert_eq!(stage.ours(), wanted);
+    }
+    assert_eq!(witness.assert_never_without_a_route().unwrap_or(0), 0, "changes of routes");
+    stage.await_all_installed();
+    daemon.send(Signal::SIGTERM);
+    assert!(daemon.end().success());
+}
+
+fn orphan() {
+    let site = Site::new();
+    let daemon = site.daemon();
+    let prober = daemon.prober();
+    daemon.send(Signal::SIGKILL);
+    daemon.end();
+    let is_there = || Path::new(&format!("/proc/{prober}/exe")).exists();
+    eventually("the prober's end", || !is_there());
+}
+
+fn stuck() {
+    let site = Site::new();
+    let (daemon, _far) = site.healthy();
+    let before = daemon.prober();
+    daemon.send_prober(Signal::SIGSTOP);
+    // It shows once a second that it goes on, and is given up after 20 seconds.
+    std::thread::sleep(ms(15_000));
+    assert_eq!(daemon.prober(), before, "patience");
+    let deadline = std::time::Instant::now() + ms(15_000);
+    while daemon.prober() == before {
+        assert!(std::time::Instant::now() < deadline, "it is not replaced");
+        std::thread::sleep(ms(100));
+    }
+    site.await_state("ams-1", "healthy");
+    assert!(site.read("adit.conf.log").contains("has not gone on"));
+}
+
+fn group() {
+    let site = Site::new();
+    let daemon = site.daemon();
+    let of = |id: u32| {
+        let text = fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+        let (_, rest) = text.rsplit_once(')').unwrap();
+        rest.split(' ').nth(3).unwrap().to_owned()
+    };
+    assert_ne!(of(daemon.child.id()), of(daemon.prober()), "process groups");
+    assert_eq!(of(daemon.prober()), daemon.prober().to_string());
+}
