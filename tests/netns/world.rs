@@ -65,6 +65,19 @@ impl Case {
         Self { needs: Needs::TwoUsers, ..self }
     }
 
+    /// The same under another name.
+    #[allow(dead_code, reason = "of use where the name says what is proven")]
+    pub(crate) fn named(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
+    }
+
+    /// The same, run within something else.
+    #[allow(dead_code, reason = "of use where trials are not all alike")]
+    pub(crate) fn around(self, wrap: impl FnOnce(Box<dyn FnOnce() + Send>) + Send + 'static) -> Self {
+        let run = self.run;
+        Self { run: Box::new(move || wrap(run)), ..self }
+    }
+
     /// The trial, or what stands for it where it cannot run.
     pub(crate) fn trial(self, world: &World) -> Trial {
         let Self { name, needs, run } = self;
