@@ -22,8 +22,8 @@ use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use super::clock::Clock;
-use crate::engine::{Ear, Namespace, Time};
+use super::clock::{Clock, stamped};
+use crate::engine::{Ear, Namespace, Time, WallTime};
 use crate::wire::filter::{self, Instruction, Pass, Protocol};
 use crate::wire::{Family, esp, gre, ip, probe::Arrived};
 
@@ -254,12 +254,8 @@ impl Receiver {
                 #[expect(clippy::wildcard_enum_match_arm, reason = "only what was asked for comes")]
                 match control {
                     ControlMessageOwned::ScmTimestampns(stamp) => {
-                        let stamp = u64::try_from(Duration::from(stamp).as_nanos()).unwrap_or(0);
-                        let queued = Duration::from_nanos(wall.0.saturating_sub(stamp));
-                        // The stamp is on the wall clock, which may be set at any time: it only says
-                        // how long the packet has waited, and it did not wait since before the
-                        // queue was last empty.
-                        arrival.at = now - queued.min(now.since(self.drained));
+                        let stamp = WallTime(u64::try_from(Duration::from(stamp).as_nanos()).unwrap_or(0));
+                        arrival.at = stamped(now, wall, stamp, self.drained);
                     }
                     ControlMessageOwned::Ipv6PacketInfo(info) => {
                         arrival.destination = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr));

@@ -54,6 +54,11 @@ impl Crowd {
         self.health()["local_faults"][name].as_u64().unwrap_or(0)
     }
 
+    /// How many packets were refused.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.health()["rejected"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
+    }
+
     /// A counter of all tunnels together.
     pub(crate) fn sum(&self, counter: &str) -> u64 {
         let all: Value = serde_json::from_str(&self.site.http("GET", "/v1/tunnels").2).unwrap();
@@ -72,7 +77,8 @@ impl Crowd {
         let health = self.health();
         assert_eq!(health["tunnels"]["healthy"], tunnels, "{health:#}");
         let log = self.site.read("adit.conf.log");
-        let moves: Vec<_> = log.lines().filter(|line| line.contains(" from=") && !line.contains("from=unknown")).collect();
+        let moves: Vec<_> =
+            log.lines().filter(|line| line.contains(" from=") && !line.contains("from=unknown")).collect();
         assert!(moves.is_empty(), "{} transitions, such as {}", moves.len(), moves[0]);
     }
 

@@ -13,8 +13,11 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a trial that cannot go on must fail")]
 
 mod answers;
+mod clocks;
 mod crowd;
+mod flood;
 mod halt;
+mod malformed;
 mod process;
 mod stranger;
 mod table;
@@ -41,6 +44,7 @@ of_netns! {
     "../netns/steering/mod.rs" steering
     "../netns/world.rs" world
     "../kills/mod.rs" kills
+    "../sim/mod.rs" sim
 }
 
 use std::collections::BTreeMap;
@@ -71,7 +75,11 @@ fn rows() -> Vec<Row> {
     let mut theirs: BTreeMap<String, Case> =
         rooms.into_iter().flatten().map(|case| (case.name.clone(), case)).collect();
     let mut netns = |name: &str| theirs.remove(name).unwrap_or_else(|| panic!("tests/netns has no {name}"));
-    let mut rows: Vec<Row> = [answers::rows(&mut netns), halt::rows()].into_iter().flatten().collect();
+    let mut rows: Vec<Row> =
+        [answers::rows(&mut netns), flood::rows(), clocks::rows(&mut netns), malformed::rows(), halt::rows()]
+            .into_iter()
+            .flatten()
+            .collect();
     rows.sort_by_key(|row| row.number);
     rows
 }

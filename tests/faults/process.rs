@@ -73,7 +73,8 @@ impl Starved {
                 assert!(done.unwrap().success());
             }
         }
-        let busy = || Command::new("timeout").args(["60", "sh", "-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
+        let busy =
+            || Command::new("timeout").args(["60", "sh", "-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
         let processors = std::thread::available_parallelism().unwrap().get();
         Self::Crowded((0..2 * processors).map(|_| busy().unwrap()).collect())
     }

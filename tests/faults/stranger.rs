@@ -27,7 +27,9 @@ impl Stranger {
         links::configure(Some(&pair.near), "near1", &with("198.51.100.1/24")).unwrap();
         links::configure(Some(&namespace), "evil0", &with("198.51.100.66/24")).unwrap();
         let trust = || {
-            ["all", "near1"].iter().try_for_each(|name| fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "0"))
+            ["all", "near1"]
+                .iter()
+                .try_for_each(|name| fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "0"))
         };
         netns::within(Some(&pair.near), trust).unwrap();
         crate::steering::net::ip(&namespace, "route add 192.0.2.1 via 198.51.100.1");

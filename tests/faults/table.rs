@@ -80,11 +80,7 @@ pub(crate) enum Load {
 }
 
 /// A row with a trial of its own. The trial's name begins with `fault_` and the number.
-pub(crate) fn row(
-    name: &'static str,
-    promise: &'static str,
-    run: impl FnOnce() + Send + 'static,
-) -> Row {
+pub(crate) fn row(name: &'static str, promise: &'static str, run: impl FnOnce() + Send + 'static) -> Row {
     Row { number: number_of(name), promise, proof: Proof::Trial(crate::case(name, run), Load::Quiet) }
 }
 
@@ -168,7 +164,10 @@ pub(crate) fn assert_page(document: &str) {
         return std::fs::write(PAGE, document).unwrap();
     }
     let page = std::fs::read_to_string(PAGE).unwrap_or_default();
-    assert!(page == document, "{PAGE} is out of date: write it anew by ADIT_WRITE_DOCS=1 cargo test --test faults -- table");
+    assert!(
+        page == document,
+        "{PAGE} is out of date: write it anew by ADIT_WRITE_DOCS=1 cargo test --test faults -- table"
+    );
 }
 
 /// That each fault has a row, each trial a name of its own, and each trial elsewhere is there.
