@@ -19,6 +19,8 @@ mod flood;
 mod halt;
 mod malformed;
 mod process;
+mod routes;
+mod sealing;
 mod stranger;
 mod table;
 
@@ -75,11 +77,18 @@ fn rows() -> Vec<Row> {
     let mut theirs: BTreeMap<String, Case> =
         rooms.into_iter().flatten().map(|case| (case.name.clone(), case)).collect();
     let mut netns = |name: &str| theirs.remove(name).unwrap_or_else(|| panic!("tests/netns has no {name}"));
-    let mut rows: Vec<Row> =
-        [answers::rows(&mut netns), flood::rows(), clocks::rows(&mut netns), malformed::rows(), halt::rows()]
-            .into_iter()
-            .flatten()
-            .collect();
+    let mut rows: Vec<Row> = [
+        answers::rows(&mut netns),
+        flood::rows(),
+        clocks::rows(&mut netns),
+        malformed::rows(),
+        sealing::rows(&mut netns),
+        routes::rows(&mut netns),
+        halt::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     rows.sort_by_key(|row| row.number);
     rows
 }
