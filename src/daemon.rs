@@ -37,7 +37,9 @@ pub mod steer;
 pub mod steward;
 mod tell;
 
-use std::fs::{File, OpenOptions};
+pub use tell::message_id;
+
+use std::fs::File;
 use std::io::{self, BufWriter};
 use std::net::IpAddr;
 use std::path::Path;
@@ -47,7 +49,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
 
 use crate::engine::esp::Reserve;
-use crate::engine::ledger::{Kind, Lost, NotReserved};
+use crate::engine::ledger::{Identity, Kind, Lost, NotReserved};
 use crate::engine::numbers::Numbers;
 use crate::engine::{Engine, Material, Need, Pair, Setup, Transmit, WallTime};
 use crate::io::clock::Clock;
@@ -59,7 +61,7 @@ use crate::wire::payload::{Key, Secret};
 use kernel::{Line, News};
 use memory::Memory;
 use outlet::Refusal;
-use outside::Outside;
+use outside::{Host, Outside};
 use plan::Plan;
 use pulse::Pulse;
 use records::Records;
@@ -114,19 +116,17 @@ impl Daemon {
     /// capability, [`io::ErrorKind::AddrInUse`] if another daemon has the socket.
     pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
         let outside = Outside::here(&mut plan)?;
-        Self::begin(plan, outside)
+        let host = Host::open(&mut plan)?;
+        Self::begin(plan, host, outside)
     }
 
-    fn begin(mut plan: Plan, outside: Outside) -> io::Result<(Self, Handle, Option<Bound>)> {
+    fn begin(plan: Plan, host: Host, outside: Outside) -> io::Result<(Self, Handle, Option<Bound>)> {
+        let Host { machine, record } = host;
         let Outside { found, line, steersman, steers, bound, pulse } = outside;
         let mut spaces = Spaces::new(&plan.spaces());
-        let record = plan.record.take().map(|path| {
-            let file = OpenOptions::new().create(true).append(true).open(&path);
-            file.map_err(|error| io::Error::new(error.kind(), format!("cannot record to {}: {error}", path.display())))
-        });
-        let record = record.transpose()?.map(BufWriter::new);
+        let record = record.map(BufWriter::new);
         let clock = Clock::start();
-        let Records { clerk, starts } = records(&plan, clock.wall())?;
+        let Records { clerk, starts } = records(&plan, machine, clock.wall())?;
         let kernel = line.map(|Line { news, wishes }| {
             spaces.ask(wishes);
             news
@@ -434,12 +434,12 @@ impl Daemon {
 }
 
 /// The pairs to start with.
-fn records(plan: &Plan, wall: WallTime) -> io::Result<Records> {
+fn records(plan: &Plan, machine: Identity, wall: WallTime) -> io::Result<Records> {
     let is_esp = plan.tunnels.iter().any(|tunnel| tunnel.terms.is_some());
     match plan.state_dir.as_ref().filter(|_| is_esp) {
         Some(state_dir) => {
             let remedy = |tunnel: u32, lost: &Lost| lost.remedy(&plan.tunnels[tunnel as usize].name, Kind::Static);
-            Records::open(state_dir, &plan.material, wall, Vec::new(), remedy)
+            Records::open(state_dir, machine, &plan.material, wall, Vec::new(), remedy)
         }
         None => Records::none(&plan.material),
     }

@@ -7,7 +7,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::args;
-use super::run::{keep_secrets, start_log, warn_of};
+use super::log;
+use super::run::{keep_secrets, warn_of};
 use super::{Exit, Failure, Outcome};
 use crate::config::{ReflectConfig, Tunnel};
 use crate::daemon::records::Records;
@@ -15,6 +16,7 @@ use crate::engine::ledger::Lost;
 use crate::engine::{Material, Pair};
 use crate::io::clock::Clock;
 use crate::io::ledger::Clerk;
+use crate::io::ledger::this_machine;
 use crate::reflect::run::{Sockets, run as reflect};
 use crate::reflect::silence::remedy;
 use crate::reflect::{FarTunnel, Wrap};
@@ -24,7 +26,7 @@ pub(super) fn run(args: &args::Reflect) -> Outcome {
     let dumpable = keep_secrets();
     let config =
         ReflectConfig::load(&args.config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
-    start_log();
+    log::start();
     warn_of(dumpable);
     let begins = begins(&args.begin, &config.tunnels)?;
     let (tunnels, clerk) = far_tunnels(&config, &begins)?;
@@ -82,7 +84,8 @@ fn far_tunnels(config: &ReflectConfig, begins: &Begins) -> io::Result<(Vec<FarTu
     let name = |index: u32| config.tunnels[index as usize].name.as_str();
     let remedy = |index, lost: &Lost| remedy(name(index), lost);
     let begins = begins.iter().map(|&(index, first)| (index, name(index), first));
-    let mut records = Records::open(&config.state_dir, &pairs, Clock::start().wall(), begins.collect(), remedy)?;
+    let mut records =
+        Records::open(&config.state_dir, this_machine(), &pairs, Clock::start().wall(), begins.collect(), remedy)?;
     let tunnels = (0..).zip(&config.tunnels).filter_map(|(index, tunnel)| {
         let start = records.starts.remove(&index);
         if let Some(why) = start.as_ref().and_then(|start| start.lost.as_ref()) {

@@ -9,9 +9,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base64ct::{Base64, Encoding};
+use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::section::Section;
+use super::texts::KeyText;
 use super::tree::Placed;
 use crate::wire::payload::Key;
 
@@ -28,7 +30,10 @@ pub(super) type Bytes = Zeroizing<Vec<u8>>;
 /// What is read of a file at most: the longest key is 64 bytes, in whatever notation.
 const READ_MAX: usize = 1_024;
 
-/// Reads `key` of a section, and the file that it names. `what` is the key that is wanted, for
+/// Every key of the configuration that names such a file.
+pub(super) const KEYS: [&str; 3] = ["mark_key_file", "key_out_file", "key_in_file"];
+
+/// Reads `key` of a section, which is one of [`KEYS`], and takes what is in the file that it names. `what` is the key that is wanted, for
 /// messages; `make` makes it of the bytes that were found, or `None` where those are too many or few.
 pub(super) fn read<K>(
     section: &mut Section<'_>,
@@ -37,8 +42,9 @@ pub(super) fn read<K>(
     what: &str,
     make: impl FnOnce(Bytes) -> Option<K>,
 ) -> Option<Placed<KeyFile<K>>> {
+    debug_assert!(KEYS.contains(&key), "nobody gathers the file of {key}");
     let path = section.path(key, example)?;
-    let made = load(&path.value, what).and_then(|bytes| {
+    let made = decoded(section.report().key(&path.value), what).and_then(|bytes| {
         let found = bytes.len();
         make(bytes).ok_or_else(|| format!("holds {found} bytes; write {what} into it"))
     });
@@ -58,24 +64,68 @@ pub(super) fn mark(section: &mut Section<'_>) -> Option<Placed<KeyFile<Key>>> {
     read(section, "mark_key_file", "/etc/adit/keys/mark", WHAT, make)
 }
 
-fn load(path: &Path, what: &str) -> Result<Bytes, String> {
+/// Why what is in a key file is not known.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Unread {
+    why: String,
+    remedy: Remedy,
+}
+
+/// What to do about it, beyond what the reason says.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Remedy {
+    Said,
+    Write,
+    WriteFile,
+}
+
+impl Unread {
+    const fn new(why: String, remedy: Remedy) -> Self {
+        Self { why, remedy }
+    }
+
+    /// In words, for somebody who should have this key.
+    fn explained(&self, what: &str) -> String {
+        let why = &self.why;
+        match self.remedy {
+            Remedy::Said => why.clone(),
+            Remedy::Write => format!("{why}; write {what} into it, and chmod 0600 it"),
+            Remedy::WriteFile => format!("{why}; write {what} into one"),
+        }
+    }
+}
+
+/// Reads a key file, whatever is in it.
+///
+/// # Errors
+/// It cannot be read, or others may read it, too.
+pub(super) fn load(path: &Path) -> Result<Bytes, Unread> {
+    let said = |why| Unread::new(why, Remedy::Said);
     let unreadable = |error: io::Error| {
         if error.kind() == io::ErrorKind::PermissionDenied {
-            return format!("cannot be read: {error}; run this as its owner, or use LoadCredential= (systemd.exec(5))");
+            let remedy = "run this as its owner, or use LoadCredential= (systemd.exec(5))";
+            return said(format!("cannot be read: {error}; {remedy}"));
         }
-        format!("cannot be read: {error}; write {what} into it, and chmod 0600 it")
+        Unread::new(format!("cannot be read: {error}"), Remedy::Write)
     };
     // The file that is opened is the one that was looked for, wherever links of it lead.
     let real = path.canonicalize().map_err(unreadable)?;
     // Without waiting: a pipe in place of the file must not hold up the start.
     let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOFOLLOW;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(&real).map_err(unreadable)?;
-    let metadata = file.metadata().map_err(|error| format!("cannot be examined: {error}"))?;
+    let metadata = file.metadata().map_err(|error| said(format!("cannot be examined: {error}")))?;
     if !metadata.is_file() {
-        return Err(format!("is not a file; write {what} into one"));
+        return Err(Unread::new("is not a file".to_owned(), Remedy::WriteFile));
     }
-    private(&metadata, is_credential(&real))?;
-    decode(&text(file)?).map_err(|why| format!("{why}; write {what} into it"))
+    private(&metadata, is_credential(&real)).map_err(said)?;
+    text(file).map_err(said)
+}
+
+/// The key in a file that was gathered with the configuration.
+fn decoded(text: Option<&KeyText>, what: &str) -> Result<Bytes, String> {
+    let text = text.ok_or_else(|| "was not gathered with the configuration".to_owned())?;
+    let text = text.as_ref().map_err(|unread| unread.explained(what))?;
+    decode(text).map_err(|why| format!("{why}; write {what} into it"))
 }
 
 /// Whether nobody but root and the user who runs this can use a file.

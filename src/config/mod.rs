@@ -1,7 +1,7 @@
 //! A file's text in, a [`Config`] that cannot be wrong out; or everything that is wrong with it.
 //!
 //! ```text
-//! text → source (files, drop-ins) → tree (values with places) → section (typed getters) → Config
+//! files → texts → source (merged) → tree (values with places) → section (typed getters) → Config
 //! ```
 //!
 //! Nobody likes to mend a file one error a run. So reading goes on after a problem, each getter of
@@ -10,7 +10,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `source` | files read and merged; the report of what is wrong |
+//! | `texts` | the one place where files are read: the configuration, its drop-ins, its keys |
+//! | `source` | texts parsed and merged; the report of what is wrong |
 //! | `tree` | values as written, each with its place |
 //! | `section` | the typed reader of one table |
 //! | `notation` | durations, shares, DSCP names, marks, ports |
@@ -20,7 +21,7 @@
 //! | `hops` | next hops that the kernel cannot take, or not keep apart |
 //! | `apart` | what two tunnels cannot share |
 //! | `possible` | the combinations of numbers with which a rule could never fire |
-//! | `key_file` | the one thing that is read beside the files: keys |
+//! | `key_file` | keys, from files that only their owner may read |
 //! | `refused` | what later versions will do |
 //! | `defaults` | every default and limit |
 //! | `effective` | a configuration written out again |
@@ -55,6 +56,7 @@ mod route;
 mod rules;
 mod section;
 mod source;
+mod texts;
 mod tree;
 mod tunnel;
 
@@ -68,6 +70,7 @@ pub use names::{Netns, Place};
 pub use near::nearest;
 pub use problem::{Problem, Problems};
 pub use reflect::ReflectConfig;
+pub use texts::Texts;
 pub use tunnel::{Esp, Tunnel};
 
 use crate::engine::Route;
@@ -107,7 +110,7 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with them.
     pub fn load(path: &Path) -> Result<Self, Problems> {
-        source::load(path).and_then(Self::read)
+        Self::of_texts(&Texts::gather(path))
     }
 
     /// Reads a text as the file of this name. No other file is read, but for key files.
@@ -115,7 +118,15 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(name: impl AsRef<Path>, text: &str) -> Result<Self, Problems> {
-        source::parse(name.as_ref(), text).and_then(Self::read)
+        Self::of_texts(&Texts::of(name, text))
+    }
+
+    /// The configuration that some texts are. No file is read.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them, and what could not be read when they were gathered.
+    pub fn of_texts(texts: &Texts) -> Result<Self, Problems> {
+        source::merge(texts).and_then(Self::read)
     }
 
     /// The whole configuration as TOML, with all defaults filled in. It reads back as an equal one,

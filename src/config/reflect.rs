@@ -8,6 +8,7 @@ use super::key_file;
 use super::problem::Problems;
 use super::section::Section;
 use super::source;
+use super::texts::Texts;
 use super::tunnel::{Tunnel, Tunnels};
 use super::{defaults, notation};
 use crate::engine::health::Ratio;
@@ -33,7 +34,7 @@ impl ReflectConfig {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, Problems> {
-        source::load(path).and_then(Self::read)
+        source::merge(&Texts::gather(path)).and_then(Self::read)
     }
 
     /// Reads a text as the file of this name.
@@ -41,7 +42,7 @@ impl ReflectConfig {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(name: impl AsRef<Path>, text: &str) -> Result<Self, Problems> {
-        source::parse(name.as_ref(), text).and_then(Self::read)
+        source::merge(&Texts::of(name, text)).and_then(Self::read)
     }
 
     fn read((report, table): source::Loaded) -> Result<Self, Problems> {

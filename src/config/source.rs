@@ -1,21 +1,17 @@
-//! The files of a configuration: read, parsed, merged; and the report of what is wrong with them.
+//! The texts of a configuration, parsed and merged; and the report of what is wrong with them.
 
 use std::cell::RefCell;
-use std::fs;
-use std::io;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
+use super::key_file;
 use super::problem::{Problem, Problems};
+use super::texts::{KeyText, Keys, Texts};
 use super::tree::{self, At, Table};
 
-/// The file that has drop-ins beside it; any other stands alone.
-const WITH_DROP_INS: &str = "adit.toml";
-/// The folder of the drop-ins.
-const DROP_INS: &str = "conf.d";
-
-struct File {
+pub(super) struct File {
     name: PathBuf,
     text: String,
     /// Where each line begins.
@@ -23,13 +19,13 @@ struct File {
 }
 
 impl File {
-    fn new(name: PathBuf, text: String) -> Self {
+    pub(super) fn new(name: PathBuf, text: String) -> Self {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { name, text, lines }
     }
 
     /// Line and column of a byte, both from 1.
-    fn place(&self, offset: usize) -> (usize, usize) {
+    pub(super) fn place(&self, offset: usize) -> (usize, usize) {
         let line = self.lines.partition_point(|start| *start <= offset).max(1);
         let start = self.lines.get(line - 1).copied().unwrap_or(0);
         let before = self.text.get(start..offset).unwrap_or("");
@@ -40,6 +36,9 @@ impl File {
 /// Collects what is wrong, so that one run says all of it.
 pub(super) struct Report {
     files: Vec<File>,
+    /// Where names of files begin that are not absolute.
+    folder: PathBuf,
+    keys: Keys,
     found: RefCell<Vec<(At, String)>>,
     hints: RefCell<Vec<(At, String)>>,
 }
@@ -66,14 +65,17 @@ impl Report {
 
     /// A path as written in a file: relative ones start at the file's own folder.
     pub(super) fn resolve(&self, at: At, path: &str) -> PathBuf {
-        let folder = self.files.get(at.file).and_then(|file| file.name.parent()).unwrap_or(Path::new(""));
-        let joined = folder.join(path);
-        std::path::absolute(&joined).unwrap_or(joined)
+        resolve(&self.folder, &self.files, at, path)
+    }
+
+    /// What is in a key file.
+    pub(super) fn key(&self, path: &Path) -> Option<&KeyText> {
+        self.keys.get(path)
     }
 
     /// What is built of the hints, if nothing was wrong.
     pub(super) fn conclude<T>(self, build: impl FnOnce(Vec<Problem>) -> T) -> Result<T, Problems> {
-        let Self { files, found, hints } = self;
+        let Self { files, found, hints, .. } = self;
         let placed = |noted: RefCell<Vec<(At, String)>>| {
             let mut noted = noted.into_inner();
             noted.sort();
@@ -97,40 +99,41 @@ impl Report {
 /// The merged files, and where to report what is wrong with them.
 pub(super) type Loaded = (Report, Table);
 
-/// Reads a file and its drop-ins.
-pub(super) fn load(path: &Path) -> Result<Loaded, Problems> {
-    let mut problems = Vec::new();
-    let mut files = Vec::new();
-    let drop_ins = drop_ins(path).unwrap_or_else(|problem| {
-        problems.push(problem);
-        Vec::new()
-    });
-    for name in std::iter::once(path.to_owned()).chain(drop_ins) {
-        match read(&name) {
-            Ok(text) => files.push(File::new(name, text)),
-            Err(problem) => problems.push(problem),
-        }
+/// Parses and merges the texts of a configuration.
+pub(super) fn merge(texts: &Texts) -> Result<Loaded, Problems> {
+    let files = texts.files().map(|(name, text)| File::new(name.to_owned(), text.to_owned())).collect();
+    let (files, root) = parse_all(files, texts.problems().to_vec())?;
+    let (found, hints) = (RefCell::default(), RefCell::default());
+    Ok((Report { files, folder: texts.folder().to_owned(), keys: texts.keys().clone(), found, hints }, root))
+}
+
+/// The key files that a configuration names, as far as it can be parsed.
+pub(super) fn key_files(texts: &Texts) -> BTreeSet<PathBuf> {
+    let files = texts.files().map(|(name, text)| File::new(name.to_owned(), text.to_owned())).collect();
+    let mut named = BTreeSet::new();
+    if let Ok((files, root)) = parse_all(files, Vec::new()) {
+        tree::texts(&root, &key_file::KEYS, &mut |at, path| {
+            named.insert(resolve(texts.folder(), &files, at, path));
+        });
     }
-    parse_all(files, problems)
+    named
 }
 
-/// Takes a text as the file of this name.
-pub(super) fn parse(name: &Path, text: &str) -> Result<Loaded, Problems> {
-    parse_all(vec![File::new(name.to_owned(), text.to_owned())], Vec::new())
+/// A path as written in a file: relative ones start at the file's own folder.
+fn resolve(folder: &Path, files: &[File], at: At, path: &str) -> PathBuf {
+    let beside = files.get(at.file).and_then(|file| file.name.parent()).unwrap_or(Path::new(""));
+    let joined = folder.join(beside).join(path);
+    std::path::absolute(&joined).unwrap_or(joined)
 }
 
-fn parse_all(files: Vec<File>, mut problems: Vec<Problem>) -> Result<Loaded, Problems> {
+fn parse_all(files: Vec<File>, mut problems: Vec<Problem>) -> Result<(Vec<File>, Table), Problems> {
     let mut root = Table::new();
     for (index, file) in files.iter().enumerate() {
         let (parsed, errors) = DeTable::parse_recoverable(&file.text);
         problems.extend(errors.iter().map(|error| syntax(file, error)));
         tree::merge(&mut root, tree::table(parsed.get_ref(), index));
     }
-    if problems.is_empty() {
-        Ok((Report { files, found: RefCell::default(), hints: RefCell::default() }, root))
-    } else {
-        Err(Problems(problems))
-    }
+    if problems.is_empty() { Ok((files, root)) } else { Err(Problems(problems)) }
 }
 
 fn syntax(file: &File, error: &toml::de::Error) -> Problem {
@@ -142,47 +145,4 @@ fn syntax(file: &File, error: &toml::de::Error) -> Problem {
     };
     let place = error.span().map(|span| file.place(span.start));
     Problem { file: file.name.clone(), place, message: format!("this is not TOML: {what}; {remedy}") }
-}
-
-fn read(path: &Path) -> Result<String, Problem> {
-    let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
-    String::from_utf8(bytes).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let before = String::from_utf8_lossy(&error.as_bytes()[..valid]).into_owned();
-        let place = Some(File::new(path.to_owned(), before).place(valid));
-        Problem { file: path.to_owned(), place, message: "this is not UTF-8; save the file as UTF-8 text".to_owned() }
-    })
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    let kind = error.kind();
-    let remedy = if kind == io::ErrorKind::NotFound {
-        "; write it, or name another with --config"
-    } else if kind == io::ErrorKind::PermissionDenied {
-        "; run as a user who may read it"
-    } else {
-        ""
-    };
-    Problem { file: path.to_owned(), place: None, message: format!("cannot be read: {error}{remedy}") }
-}
-
-fn drop_ins(path: &Path) -> Result<Vec<PathBuf>, Problem> {
-    if path.file_name().is_none_or(|name| name != WITH_DROP_INS) {
-        return Ok(Vec::new());
-    }
-    let folder = path.with_file_name(DROP_INS);
-    let entries = match fs::read_dir(&folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.and_then(Iterator::collect::<io::Result<Vec<_>>>),
-    };
-    let mut names: Vec<_> =
-        entries.map_err(|error| unreadable(&folder, &error))?.iter().map(fs::DirEntry::path).collect();
-    names.retain(|name| name.extension().is_some_and(|end| end == "toml") && !is_hidden(name));
-    names.sort();
-    Ok(names)
-}
-
-/// Editors keep their unfinished copies under such names.
-fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }

@@ -104,6 +104,20 @@ fn list(parsed: &DeArray<'_>, file: usize) -> Vec<Item> {
     parsed.iter().map(|value| item(value, file)).collect()
 }
 
+/// Visits the texts that stand under some keys, wherever those are.
+pub(super) fn texts(table: &Table, keys: &[&str], visit: &mut impl FnMut(At, &str)) {
+    for (key, (_, item)) in table {
+        match &item.value {
+            Value::Text(text) if keys.contains(&key.as_str()) => visit(item.at, text),
+            Value::Table(inner) => texts(inner, keys, visit),
+            Value::List(items) => {
+                items.iter().filter_map(|item| item.value.as_table()).for_each(|inner| texts(inner, keys, visit));
+            }
+            Value::Text(_) | Value::Integer(_) | Value::Decimal(_) | Value::Boolean(_) | Value::Date(_) => {}
+        }
+    }
+}
+
 /// Lays a later file over what is there: tables key by key, the later value winning; the lists at
 /// the top (`[[tunnel]]`, `[[route]]` and their like) go on where the earlier file ended.
 pub(super) fn merge(base: &mut Table, later: Table) {

@@ -16,12 +16,14 @@ mod outward;
 mod request;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::steer;
+use crate::config::Texts;
 use crate::engine::{Egress, Namespace};
 use crate::wire::Family;
 use crate::wire::filter::Protocol;
@@ -60,8 +62,8 @@ pub(super) enum Word {
 /// What the prober must know before anything else.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Begin {
-    /// The configuration's file.
-    pub(super) config: PathBuf,
+    /// The configuration.
+    pub(super) texts: Packed,
     /// The steward's process.
     pub(super) steward: u32,
     /// Changes of the kernel's routes are printed instead of made.
@@ -77,4 +79,22 @@ pub(super) enum WayKind {
     Raw,
     /// A device of this index: three sockets.
     Device(u32),
+}
+
+/// The texts of a configuration on their way. There are keys in it.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Packed(Zeroizing<Vec<u8>>);
+
+impl Packed {
+    /// # Errors
+    /// None that the texts could cause.
+    pub(super) fn pack(texts: &Texts) -> io::Result<Self> {
+        postcard::to_stdvec(texts).map(Zeroizing::new).map(Self).map_err(io::Error::other)
+    }
+
+    /// # Errors
+    /// It is not what was packed.
+    pub(super) fn unpack(&self) -> io::Result<Texts> {
+        postcard::from_bytes(&self.0).map_err(io::Error::other)
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -11,10 +12,11 @@ use tokio::sync::watch;
 
 use super::Daemon;
 use super::link::{Begin, Inward};
-use super::outside::Outside;
+use super::outside::{Host, Outside};
 use super::plan::Plan;
 use crate::config::{Config, Problems};
 use crate::io::local::{Bound, Server};
+use crate::io::{memory, sandbox};
 
 /// Why a prober could not begin.
 #[derive(Debug)]
@@ -38,30 +40,43 @@ impl From<io::Error> for NotBegun {
 /// What is missing.
 pub fn serve(line: OwnedFd, log: impl FnOnce()) -> Result<(), NotBegun> {
     let line = Inward::new(line);
-    let (Begin { config, steward, dry_run, admins }, handed) = line.begin()?;
+    let (Begin { texts, steward, dry_run, admins }, handed) = line.begin()?;
     // Nobody else could hand over anything, or keep routes.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)?;
     if u32::try_from(getppid().as_raw()) != Ok(steward) {
         return Err(io::Error::new(io::ErrorKind::NotConnected, "the steward is gone").into());
     }
     log();
-    let config = Config::load(&config).map_err(NotBegun::Config)?;
-    let plan = Plan::new(config).dry(dry_run);
+    let config = Config::of_texts(&texts.unpack()?).map_err(NotBegun::Config)?;
+    let mut plan = Plan::new(config).dry(dry_run);
+    let host = Host::open(&mut plan)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    shut_in(plan.state_dir.as_deref());
+    // From here on there are threads.
     let supplies = line.supplies()?;
     let mut stop = supplies.stop.clone();
     let membership = supplies.membership.clone();
     let admins = admins.map(Gid::from_raw);
     let bound = handed.into_iter().next().map(|socket| Bound::handed(socket, admins, membership));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outside = Outside::handed(&plan, supplies, bound);
     runtime.block_on(async move {
-        let (daemon, handle, bound) = Daemon::begin(plan, outside)?;
+        let (daemon, handle, bound) = Daemon::begin(plan, host, outside)?;
         let server = bound.map(|bound| bound.serve(handle)).transpose()?;
         daemon.run(ended(&mut stop)).await;
         // It ends with the daemon; waited for, so that followers hear of that.
         server.into_iter().for_each(Server::join);
         Ok(())
     })
+}
+
+/// Builds the walls, with the state folder inside.
+fn shut_in(state_dir: Option<&Path>) {
+    // One that cannot be made is told of where it is used.
+    let folder = state_dir.filter(|folder| memory::prepare(folder).is_ok());
+    let gaps = sandbox::confine(folder);
+    if !gaps.is_empty() {
+        tracing::warn!("the part of adit that parses packets is less confined than it should be: {gaps}");
+    }
 }
 
 async fn ended(stop: &mut watch::Receiver<bool>) {

@@ -5,10 +5,10 @@ use std::io;
 use std::path::Path;
 
 use super::pair;
-use crate::engine::ledger::{Begin, Kind, Lost, NotReserved};
+use crate::engine::ledger::{Begin, Identity, Kind, Lost, NotReserved};
 use crate::engine::numbers::{Numbers, beyond};
 use crate::engine::{Material, Start, WallTime};
-use crate::io::ledger::{Clerk, Ledger, spawn, this_machine};
+use crate::io::ledger::{Clerk, Ledger, spawn};
 
 /// Pairs from key files, each with its numbers or with the reason why there are none.
 pub struct Records {
@@ -31,7 +31,7 @@ impl Records {
         Ok(Self { clerk: None, starts: starts.collect::<io::Result<_>>()? })
     }
 
-    /// Resumes at the marks of the record in `state_dir`, after an operator's word on those in `begins`
+    /// Resumes at the marks of the record in `state_dir` of this machine, after an operator's word on those in `begins`
     /// (index, name, first number). That it is lost, or cannot be used, concerns
     /// the pairs alone: each says so.
     ///
@@ -39,12 +39,13 @@ impl Records {
     /// No random numbers or no thread to be had.
     pub fn open(
         state_dir: &Path,
+        machine: Identity,
         pairs: &BTreeMap<u32, Material>,
         wall: WallTime,
         begins: Vec<(u32, &str, Option<u64>)>,
         remedy: impl Fn(u32, &Lost) -> String,
     ) -> io::Result<Self> {
-        let ledger = Ledger::open(state_dir, this_machine());
+        let ledger = Ledger::open(state_dir, machine);
         let mut ledger = match ledger {
             Ok(ledger) => ledger,
             Err(error) => {

@@ -12,6 +12,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
+use zeroize::Zeroizing;
 
 /// Bytes that go at once: less than the kernel's least default for a socket.
 const PIECE: usize = 64 << 10;
@@ -24,11 +25,11 @@ const LONGEST: usize = 1 << 30;
 const MORE: u8 = 1;
 const LAST: u8 = 0;
 
-/// One letter.
-#[derive(Debug, Default)]
+/// One letter. It may hold keys.
+#[derive(Default)]
 pub struct Letter {
     /// What it says.
-    pub bytes: Vec<u8>,
+    pub bytes: Zeroizing<Vec<u8>>,
     /// What is handed over with it.
     pub handed: Vec<OwnedFd>,
 }
@@ -60,7 +61,7 @@ pub fn send(line: impl AsFd, bytes: &[u8], hand: &[BorrowedFd<'_>]) -> io::Resul
 /// # Errors
 /// What is no letter.
 pub fn receive(line: impl AsFd) -> io::Result<Option<Letter>> {
-    let (mut letter, mut buffer) = (Letter::default(), vec![0; PIECE + 1]);
+    let (mut letter, mut buffer) = (Letter::default(), Zeroizing::new(vec![0; PIECE + 1]));
     loop {
         let taken = take(&line, &mut buffer, &mut letter.handed)?;
         let Some((&mark, piece)) = buffer[..taken].split_first() else { return Ok(None) };
@@ -138,7 +139,7 @@ mod tests {
             let bytes: Vec<u8> = (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect();
             let sent = bytes.clone();
             let sender = thread::spawn(move || send(&here, &sent, &[]).unwrap());
-            assert_eq!(receive(&there).unwrap().unwrap().bytes, bytes);
+            assert_eq!(*receive(&there).unwrap().unwrap().bytes, bytes);
             sender.join().unwrap();
             assert!(receive(&there).unwrap().is_none(), "the end of the line");
         }
@@ -169,6 +170,6 @@ mod tests {
     fn what_is_no_letter_is_an_error() {
         let (here, there) = line().unwrap();
         note(&here, &[7, 1, 2]).unwrap();
-        assert_eq!(receive(&there).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(receive(&there).err().unwrap().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -47,6 +47,14 @@ pub struct Writer {
     thread: JoinHandle<()>,
 }
 
+/// Makes the folder if it is missing.
+///
+/// # Errors
+/// It cannot be made.
+pub fn prepare(folder: &Path) -> io::Result<()> {
+    make(folder)
+}
+
 /// Reads what is remembered in a folder, which is made if it is missing, and starts the thread that writes
 /// there. What could not be read is set aside, and told: it keeps nobody from starting.
 ///

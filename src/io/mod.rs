@@ -4,8 +4,10 @@
 //! | file | holds |
 //! | --- | --- |
 //! | [`clock`] | the one place where now is read |
+//! | [`notify`] | what the service manager is told |
 //! | [`netns`] | running something inside a network namespace; which one stands under a name |
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
+//! | [`sandbox`] | the walls of a process that strangers can reach
 //! | [`device`] | sending through one of the kernel's own tunnel devices |
 //! | [`xfrm`] | watching the kernel's security associations |
 //! | [`fib`] | the kernel's routes: changed, pictured, listened to |
@@ -33,6 +35,8 @@ mod lock;
 pub mod memory;
 mod netlink;
 pub mod netns;
+pub mod notify;
 pub mod raw;
+pub mod sandbox;
 pub mod tunnels;
 pub mod xfrm;

@@ -7,6 +7,7 @@ mod drop_ins;
 mod esp;
 mod kernel;
 mod refusals;
+mod texts;
 mod values;
 
 use std::collections::BTreeMap;

@@ -51,6 +51,8 @@ mod inlets;
 mod kills;
 mod kit;
 mod loss;
+mod manager;
+mod memory;
 mod parts;
 mod paths;
 mod sealed;
@@ -79,6 +81,8 @@ fn main() -> ExitCode {
         forgery::cases(),
         inlets::cases(),
         burden::cases(),
+        manager::cases(),
+        memory::cases(),
         parts::cases(),
         paths::cases(),
         devices::cases(),

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use zeroize::Zeroizing;
 
 use super::request::LENGTH;
 use super::{Request, WayKind, Word};
@@ -150,6 +151,7 @@ fn write(line: &OwnedFd, outbox: &mpsc::Receiver<Parcel>) {
     for Parcel { word, hand } in outbox {
         let descriptors: Vec<_> = hand.iter().flat_map(Hand::descriptors).collect();
         let sent = postcard::to_stdvec(&word)
+            .map(Zeroizing::new)
             .map_err(io::Error::other)
             .and_then(|bytes| letters::send(line, &bytes, &descriptors));
         if sent.is_err() {

@@ -69,7 +69,8 @@ fn repaired(mode: &str) {
     for some in all.chunks(IN_A_ROW) {
         let drifts = some.iter().map(|(command, words)| drifts(&stage, command, words, &wanted));
         slowest = slowest.max(drifts.max().unwrap());
-        assert_eq!(stage.site.transitions().len(), 2, "none but the first verdicts");
+        let later = |event: &Value| event["from"] != "unknown";
+        assert!(!stage.site.transitions().iter().any(later), "none but the first verdicts");
         daemon.send(Signal::SIGTERM);
         assert!(daemon.end().success());
         daemon = stage.healthy();

@@ -1,0 +1,228 @@
+//! What a confined process can and cannot do. Each trial runs this program again as the process that is
+//! confined, with everything opened before that a prober has been handed.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use adit::io::{letters, sandbox};
+use libtest_mimic::{Arguments, Failed, Trial};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::getppid;
+
+const AS: &str = "ADIT_SANDBOX_DEED";
+const FOLDER: &str = "ADIT_SANDBOX_FOLDER";
+
+/// What ends the process, each with a try that reports how it went.
+const FATAL: &[(&str, fn() -> io::Result<()>)] = &[
+    ("a_socket_of_tcp", || open(AddressFamily::Inet, SockType::Stream, None)),
+    ("a_socket_of_udp", || UdpSocket::bind("127.0.0.1:0").map(drop)),
+    ("a_raw_socket", || open(AddressFamily::Inet, SockType::Raw, Some(SockProtocol::Icmp))),
+    ("a_packet_socket", || open(AddressFamily::Packet, SockType::Datagram, None)),
+    ("a_netlink_socket", || open(AddressFamily::Netlink, SockType::Raw, Some(SockProtocol::NetlinkRoute))),
+    ("a_unix_socket", || UnixStream::connect("/run/systemd/journal/socket").map(drop)),
+    ("a_pair_of_sockets", || UnixStream::pair().map(drop)),
+    ("another_program", || Err(Command::new("/bin/true").exec())),
+    ("another_namespace", || unshare(CloneFlags::CLONE_NEWNET).map_err(Into::into)),
+    ("a_namespace_of_others", || setns(io::stdin(), CloneFlags::CLONE_NEWNET).map_err(Into::into)),
+    ("the_memory_of_its_parent", || {
+        let mut bytes = [0; 8];
+        let remote = [RemoteIoVec { base: 0x1000, len: 8 }];
+        process_vm_readv(getppid(), &mut [io::IoSliceMut::new(&mut bytes)], &remote).map(drop).map_err(Into::into)
+    }),
+    ("a_signal_to_its_parent", || nix::sys::signal::kill(getppid(), Signal::SIGTERM).map_err(Into::into)),
+    ("a_mount", || {
+        nix::mount::mount(None::<&str>, "/tmp", Some("tmpfs"), nix::mount::MsFlags::empty(), None::<&str>)
+            .map_err(Into::into)
+    }),
+    ("another_root", || nix::unistd::chroot("/").map_err(Into::into)),
+    ("another_user", || nix::unistd::setuid(nix::unistd::getuid()).map_err(Into::into)),
+];
+
+/// What fails, and how.
+const REFUSED: &[(&str, fn() -> io::Result<()>)] = &[
+    ("a_file_of_the_system_to_be_read", || File::open("/etc/passwd").map(drop)),
+    ("a_file_beside_the_folder", || File::create(folder().parent().unwrap().join("beside")).map(drop)),
+    ("a_file_that_is_moved_out_of_the_folder", || {
+        fs::write(folder().join("own"), "x")?;
+        fs::rename(folder().join("own"), folder().parent().unwrap().join("beside"))
+    }),
+    ("a_link_out_of_the_folder", || std::os::unix::fs::symlink("/etc/passwd", folder().join("link"))),
+    ("a_list_of_processes", || fs::read_dir("/proc").map(drop)),
+    ("another_process", || nix::sys::prctl::set_keepcaps(true).map_err(Into::into)),
+    ("a_change_of_limits", || {
+        nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, 1, 1).map_err(Into::into)
+    }),
+    ("a_capability", || {
+        caps::raise(None, caps::CapSet::Inheritable, caps::Capability::CAP_NET_RAW)
+            .map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error.to_string()))
+    }),
+];
+
+fn open(family: AddressFamily, kind: SockType, protocol: Option<SockProtocol>) -> io::Result<()> {
+    socket(family, kind, SockFlag::empty(), protocol).map(drop).map_err(Into::into)
+}
+
+fn folder() -> std::path::PathBuf {
+    std::env::var_os(FOLDER).unwrap().into()
+}
+
+fn main() -> ExitCode {
+    if let Ok(deed) = std::env::var(AS) {
+        return run(&deed);
+    }
+    let fatal = FATAL.iter().map(|(name, _)| {
+        Trial::test(format!("ends_whoever_wants::{name}"), move || {
+            let ended = child(name).status;
+            check(ended.signal() == Some(libc::SIGSYS), || format!("{ended}"))
+        })
+    });
+    let refused = REFUSED.iter().map(|(name, _)| {
+        Trial::test(format!("refuses::{name}"), move || {
+            let output = child(name);
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            check(output.status.success() && said.contains("refused"), || format!("{}: {said}", output.status))
+        })
+    });
+    let works = ["what_a_prober_does", "routes_are_not_written_by_a_socket_of_a_privileged_parent"].map(|name| {
+        Trial::test(name, move || {
+            let output = child(name);
+            check(output.status.success(), || format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
+        })
+    });
+    let unconfined = Trial::test("without_walls_the_same_tries_do_no_harm_to_the_trial", || {
+        // That they fail for want of walls: the folder is read, a socket opened.
+        check(File::open("/etc/passwd").is_ok() && UdpSocket::bind("127.0.0.1:0").is_ok(), || "no".to_owned())
+    });
+    let trials = fatal.chain(refused).chain(works).chain([unconfined]).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn check(holds: bool, what: impl FnOnce() -> String) -> Result<(), Failed> {
+    if holds { Ok(()) } else { Err(what().into()) }
+}
+
+fn child(deed: &str) -> std::process::Output {
+    let around = tempfile::tempdir().unwrap();
+    let folder = around.path().join("state");
+    fs::create_dir(&folder).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(AS, deed).env(FOLDER, &folder).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The confined process.
+fn run(deed: &str) -> ExitCode {
+    if deed == "what_a_prober_does" {
+        return probe();
+    }
+    if deed == "routes_are_not_written_by_a_socket_of_a_privileged_parent" {
+        return write_route();
+    }
+    let (is_fatal, (_, deed)) = FATAL
+        .iter()
+        .map(|deed| (true, deed))
+        .chain(REFUSED.iter().map(|deed| (false, deed)))
+        .find(|(_, (name, _))| *name == deed)
+        .unwrap();
+    confine();
+    match deed() {
+        Err(error) if !is_fatal => {
+            println!("refused: {error}");
+            ExitCode::SUCCESS
+        }
+        done => {
+            println!("{done:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn confine() {
+    let gaps = sandbox::confine(Some(&folder()));
+    assert!(gaps.is_empty(), "{gaps}");
+}
+
+/// Everything that a prober needs, with what it was handed.
+fn probe() -> ExitCode {
+    let folder = folder();
+    let (ours, theirs) = letters::line().unwrap();
+    let listener = UnixListener::bind(folder.join("socket")).unwrap();
+    let client = UnixStream::connect(folder.join("socket")).unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    confine();
+    // Files: aside, to the disk, renamed, locked; the folder itself.
+    fs::write(folder.join("file.new"), "text").unwrap();
+    File::open(folder.join("file.new")).unwrap().sync_all().unwrap();
+    fs::rename(folder.join("file.new"), folder.join("file")).unwrap();
+    File::open(&folder).unwrap().sync_all().unwrap();
+    let lock = File::create(folder.join("lock")).unwrap();
+    lock.try_lock().unwrap();
+    fs::remove_file(folder.join("file")).unwrap();
+    // Letters with descriptors, over threads.
+    let file = File::create(folder.join("handed")).unwrap();
+    let sender = std::thread::Builder::new().name("sender".to_owned()).spawn(move || {
+        letters::send(&ours, &vec![7; 200_000], &[file.as_fd()]).unwrap();
+    });
+    let letter = letters::receive(&theirs).unwrap().unwrap();
+    sender.unwrap().join().unwrap();
+    let [handed]: [OwnedFd; 1] = letter.handed.try_into().unwrap();
+    File::from(handed).write_all(b"text").unwrap();
+    // Packets in batches, filters, time stamps.
+    let address = udp.local_addr().unwrap();
+    udp.send_to(b"packet", address).unwrap();
+    let filter = [socket2::SockFilter::new(0x06, 0, 0, u32::MAX)];
+    socket2::SockRef::from(&udp).attach_filter(&filter).unwrap();
+    let mut buffer = [0; 16];
+    assert_eq!(udp.recv(&mut buffer).unwrap(), 6);
+    let slices = [[io::IoSlice::new(b"batch")], [io::IoSlice::new(b"of two")]];
+    let addresses = [Some(nix::sys::socket::SockaddrStorage::from(address)); 2];
+    let mut headers = nix::sys::socket::MultiHeaders::preallocate(2, None);
+    let flags = nix::sys::socket::MsgFlags::MSG_DONTWAIT;
+    let sent = nix::sys::socket::sendmmsg(udp.as_raw_fd(), &mut headers, slices.iter(), addresses, [], flags);
+    assert_eq!(sent.unwrap().count(), 2);
+    // A runtime, its timers, a thread for what blocks, another runtime, the socket that was handed over.
+    listener.set_nonblocking(true).unwrap();
+    runtime.block_on(async {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        accepted.writable().await.unwrap();
+        accepted.try_write(b"hello").unwrap();
+    });
+    let mut said = [0; 5];
+    (&client).read_exact(&mut said).unwrap();
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    getrandom::fill(&mut buffer).unwrap();
+    // A panic of a thread is no end of the process.
+    assert!(std::thread::spawn(|| panic!("on purpose")).join().is_err());
+    ExitCode::SUCCESS
+}
+
+/// The kernel asks for the capability of whoever writes, not only of whoever opened.
+fn write_route() -> ExitCode {
+    use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+    let mut socket = Socket::new(NETLINK_ROUTE).unwrap();
+    socket.bind_auto().unwrap();
+    socket.connect(&SocketAddr::new(0, 0)).unwrap();
+    confine();
+    // RTM_NEWLINK with NLM_F_REQUEST and NLM_F_ACK: any change would do.
+    let mut message = vec![32, 0, 0, 0, 16, 0, 5, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+    message.extend([0; 16]);
+    socket.send(&message, 0).unwrap();
+    let (answer, _) = socket.recv_from_full().unwrap();
+    let error = i32::from_le_bytes(answer[16..20].try_into().unwrap());
+    assert_eq!(Errno::from_raw(-error), Errno::EPERM);
+    ExitCode::SUCCESS
+}
