@@ -37,6 +37,8 @@ pub mod steer;
 pub mod steward;
 mod tell;
 
+pub use tell::message_id;
+
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::net::IpAddr;

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`args`] | what can be typed, and its help |
 //! | `client` | questions to a running daemon over its local socket |
+//! | `log` | the log, to the journal or to standard error |
 //! | `text` | tables, colours, times |
 //! | the others | the commands of their names |
 
@@ -17,6 +18,7 @@ mod drain;
 mod events;
 mod explain;
 mod generate;
+mod log;
 mod reflect;
 mod replay;
 mod routes;

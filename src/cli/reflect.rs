@@ -7,7 +7,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::args;
-use super::run::{keep_secrets, start_log, warn_of};
+use super::log;
+use super::run::{keep_secrets, warn_of};
 use super::{Exit, Failure, Outcome};
 use crate::config::{ReflectConfig, Tunnel};
 use crate::daemon::records::Records;
@@ -25,7 +26,7 @@ pub(super) fn run(args: &args::Reflect) -> Outcome {
     let dumpable = keep_secrets();
     let config =
         ReflectConfig::load(&args.config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
-    start_log();
+    log::start();
     warn_of(dumpable);
     let begins = begins(&args.begin, &config.tunnels)?;
     let (tunnels, clerk) = far_tunnels(&config, &begins)?;

@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::AsFd;
 
 use tokio::signal::unix::{self, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 use super::args;
+use super::log;
 use super::{Exit, Failure, Outcome};
 use crate::config::{Config, Texts};
 use crate::daemon::prober::{self, NotBegun};
@@ -17,7 +17,7 @@ pub(super) fn run(args::Run { config: path, dry_run }: args::Run) -> Outcome {
     let dumpable = keep_secrets();
     let texts = Texts::gather(&path);
     let config = Config::of_texts(&texts).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
-    start_log();
+    log::start();
     warn_of(dumpable);
     config.hints.iter().for_each(|hint| tracing::warn!("{hint}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -34,7 +34,7 @@ pub(super) fn prober() -> Outcome {
     let dumpable = keep_secrets();
     let line = io::stdin().as_fd().try_clone_to_owned()?;
     let log = || {
-        start_log();
+        log::start();
         warn_of(dumpable);
     };
     prober::serve(line, log).map(|()| Exit::Done).map_err(|error| match error {
@@ -87,12 +87,4 @@ pub(super) fn warn_of(dumpable: nix::Result<()>) {
     if let Err(error) = dumpable {
         tracing::warn!(%error, "a core dump of this process would hold keys, and cannot be forbidden");
     }
-}
-
-/// Logs go to standard error, coloured only on a terminal.
-pub(super) fn start_log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
-    // Whoever read the log may have gone. To say so on the same standard error would be a panic.
-    log.log_internal_errors(false).with_ansi(super::text::coloured(&io::stderr())).init();
 }

@@ -27,9 +27,11 @@ use super::link::{Begin, Packed, Parcel, Request, Word};
 use super::plan::Plan;
 use super::steer::{self, Steersman};
 use crate::config::{Config, Texts};
+use crate::engine::snapshot::Census;
 use crate::engine::{Standing, Steer};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound};
+use crate::io::notify;
 use life::Life;
 
 /// How soon after the end of a prober there is another one; it doubles with each that ends early.
@@ -64,6 +66,12 @@ pub struct Steward {
     standings: BTreeMap<u32, Standing>,
     bound: Option<Bound>,
     clock: Clock,
+    /// The kernel's routes have been compared with what they should be.
+    reconciled: bool,
+    /// The service manager has been told that all is ready.
+    ready: bool,
+    /// What there was to show last.
+    census: Option<Census>,
 }
 
 /// How a life has ended.
@@ -96,6 +104,9 @@ impl Steward {
             standings: BTreeMap::new(),
             bound,
             clock: Clock::start(),
+            reconciled: false,
+            ready: false,
+            census: None,
         })
     }
 
@@ -111,6 +122,7 @@ impl Steward {
             if let Some(mut life) = life.take() {
                 match self.attend(&mut life, &mut signal).await {
                     End::Wanted => {
+                        notify::stopping();
                         life.stop(FAREWELL).await;
                         break;
                     }
@@ -180,16 +192,31 @@ impl Steward {
         }
     }
 
-    fn grant(&self, life: &mut Life, request: Request) {
+    fn grant(&mut self, life: &mut Life, request: Request) {
         match request {
             Request::Steer(steer) => self.steer(life, steer),
             Request::Search(egress) => life.wish(Wish::Search(egress)),
             Request::Again(namespace) => life.wish(Wish::Again(namespace)),
-            Request::Alive(_) => life.shown = self.clock.now(),
+            Request::Alive(census) => {
+                life.shown = self.clock.now();
+                self.show(census);
+            }
             Request::Member { question, uid } => {
                 let Some(admins) = self.bound.as_ref().and_then(Bound::admins) else { return };
                 life.look_up(question, Uid::from_raw(uid), admins);
             }
+        }
+    }
+
+    /// Tells the service manager that all goes on: because the loop has said so, and this one has heard it.
+    fn show(&mut self, census: Census) {
+        notify::alive();
+        if self.census.replace(census) != Some(census) {
+            notify::status(&line(&census));
+        }
+        if !self.ready && (self.reconciled || self.steersman.is_none()) {
+            self.ready = true;
+            notify::ready();
         }
     }
 
@@ -207,11 +234,21 @@ impl Steward {
             self.steersman = None;
             return life.outward.say(Word::NoRoutes);
         };
-        if let steer::News::Standings(standings) = &news {
-            self.standings.extend(standings.iter().cloned());
+        match &news {
+            steer::News::Standings(standings) => self.standings.extend(standings.iter().cloned()),
+            steer::News::Reconciled => self.reconciled = true,
+            steer::News::Drift { .. } | steer::News::Overrun | steer::News::Warning(_) => {}
         }
         life.outward.say(news);
     }
+}
+
+/// How it goes, in one line.
+fn line(census: &Census) -> String {
+    let Census { tunnels: [unknown, healthy, degraded, down], penalised } = census;
+    let unknown = if *unknown > 0 { format!(", {unknown} unknown") } else { String::new() };
+    let routes = if *penalised == 1 { "route" } else { "routes" };
+    format!("{healthy} healthy, {degraded} degraded, {down} down{unknown}; {penalised} {routes} penalised")
 }
 
 /// The next news of the kernel's routes; `None` if nobody keeps them any more, and never anything where
@@ -220,5 +257,18 @@ async fn routes(steersman: &mut Option<Steersman>) -> Option<steer::News> {
     match steersman {
         Some(steersman) => steersman.news().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_one_line() {
+        let census = Census { tunnels: [0, 12, 1, 0], penalised: 3 };
+        assert_eq!(line(&census), "12 healthy, 1 degraded, 0 down; 3 routes penalised");
+        let census = Census { tunnels: [2, 0, 0, 0], penalised: 1 };
+        assert_eq!(line(&census), "0 healthy, 0 degraded, 0 down, 2 unknown; 1 route penalised");
     }
 }

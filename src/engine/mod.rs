@@ -33,6 +33,7 @@ mod outbox;
 pub mod penalty;
 mod prober;
 mod receive;
+mod reload;
 mod route;
 pub mod route_view;
 pub mod routes;
@@ -52,19 +53,20 @@ use std::time::Duration;
 pub use health::State;
 pub use penalty::Drain;
 pub use prober::{Counters, Failure};
+pub use reload::{Layout, Reloaded};
 pub use route::{MAIN, Place, Route, Standing};
 pub use routes::RouteTable;
 pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
 pub use time::{Time, WallTime};
 
 use crate::wire::esp::Fingerprint;
-use crate::wire::probe::Encapsulation;
 use crate::wire::{self, Reject, payload::Secret};
-pub use associations::{Material, Pair, Start};
+pub use associations::{Material, Pair, PairName, Start};
 use event::{Kind, Ring};
 pub use kernel::Steer;
 pub use needs::Need;
 use needs::Needs;
+use numbers::Numbers;
 pub use obstacle::Obstacle;
 use outbox::Outbox;
 use prober::{Prober, Stalls};
@@ -122,6 +124,9 @@ const FAULT_QUIET: Duration = Duration::from_secs(10);
 /// All tunnels, their health and their routes.
 pub struct Engine {
     probers: Vec<Prober>,
+    /// Where they are, by the numbers that their probes bear; in order.
+    by_number: Vec<(u32, u32)>,
+    next_number: u32,
     routes: RouteTable,
     timers: Timers,
     outbox: Outbox,
@@ -142,6 +147,8 @@ pub struct Engine {
     inlets_changed: bool,
     /// Whose the outbound keys in use are.
     keys: BTreeMap<Fingerprint, u32>,
+    /// How far sequence numbers were used with keys that were in use in this run and are not now.
+    spent: BTreeMap<Fingerprint, Numbers>,
     /// Sequence numbers that are to be reserved.
     wanted: Vec<esp::Reserve>,
     /// The associations that the kernel has, where it was asked.
@@ -174,38 +181,30 @@ impl Engine {
     /// An engine that begins now.
     #[must_use]
     pub fn new(now: Time, wall: WallTime, setup: Setup) -> Self {
-        let Setup { tunnels, routes, places, steers, secret, record, mut associations } = setup;
-        let way = |tunnel: &Tunnel| match tunnel.onion.encapsulation {
-            Encapsulation::Gre(options) => Some((tunnel.namespace, tunnel.onion.outer, options.key)),
-            Encapsulation::Esp(_) | Encapsulation::Device => None,
-        };
-        let ways = tunnels.iter().filter_map(way).collect();
-        let probers: Vec<Prober> = (0..)
-            .zip(tunnels)
-            .map(|(index, tunnel)| {
-                let first = now + schedule::phase(index, tunnel.check.interval);
-                Prober::new(tunnel, first, wall)
-            })
-            .collect();
+        let Setup { tunnels, routes, places, steers, secret, record, associations } = setup;
         let mut engine = Self {
-            routes: RouteTable::new(routes, places, probers.len(), steers),
-            timers: Timers::new(probers.len()),
+            probers: Vec::with_capacity(tunnels.len()),
+            by_number: Vec::new(),
+            next_number: 0,
+            routes: RouteTable::default(),
+            timers: Timers::default(),
             outbox: Outbox::default(),
             events: Ring::default(),
             secret,
             record,
             rejects: [0; Reject::COUNT],
             hints: 0,
-            ways,
+            ways: BTreeSet::new(),
             devices: BTreeSet::new(),
             inlets: BTreeMap::new(),
             exits: BTreeSet::new(),
             inlets_changed: true,
             keys: BTreeMap::new(),
+            spent: BTreeMap::new(),
             wanted: Vec::new(),
             kernel: BTreeMap::new(),
             scratch: Vec::new(),
-            steered: (0..u32::try_from(probers.len()).unwrap_or(u32::MAX)).collect(),
+            steered: VecDeque::new(),
             drifts: 0,
             deaf: BTreeMap::new(),
             turn: now,
@@ -213,16 +212,9 @@ impl Engine {
             faults: Vec::new(),
             needs: Needs::default(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
-            probers,
         };
-        engine.tell(now, Kind::Start { tunnels: engine.probers.len(), version: env!("CARGO_PKG_VERSION") });
-        for tunnel in 0..engine.count() {
-            if matches!(engine.probers[tunnel as usize].settings.onion.encapsulation, Encapsulation::Esp(_)) {
-                let start = associations.remove(&tunnel).unwrap_or(Start { pair: None, lost: None });
-                engine.set_out(now, tunnel, start);
-            }
-            engine.rearm(tunnel);
-        }
+        engine.tell(now, Kind::Start { tunnels: tunnels.len(), version: env!("CARGO_PKG_VERSION") });
+        engine.lay_out(now, Layout { tunnels, routes, places, steers, associations }, |interval| interval);
         engine
     }
 
@@ -314,6 +306,10 @@ impl Engine {
         for prober in &mut self.probers {
             prober.settings.interface = interfaces.get(&prober.settings.egress).copied();
         }
+        self.note_devices();
+    }
+
+    fn note_devices(&mut self) {
         let device = |prober: &Prober| Some((prober.settings.namespace, prober.settings.interface?));
         self.devices = self.probers.iter().filter_map(device).filter(|&(_, interface)| interface != 0).collect();
     }

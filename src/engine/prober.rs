@@ -88,6 +88,8 @@ const RETRY_DOUBLINGS: u32 = 4;
 const AUTO_EVERY: u64 = 16;
 
 pub(super) struct Prober {
+    /// What its probes call it: no other tunnel of this run has it, before or after.
+    pub(super) number: u32,
     pub(super) settings: Tunnel,
     pub(super) template: Template,
     pub(super) health: Health,
@@ -128,8 +130,9 @@ pub(super) struct Prober {
 }
 
 impl Prober {
-    pub(super) fn new(settings: Tunnel, first_due: Time, since: WallTime) -> Self {
+    pub(super) fn new(number: u32, settings: Tunnel, first_due: Time, since: WallTime) -> Self {
         Self {
+            number,
             template: Template::new(&settings.onion),
             health: Health::new(settings.check.rules),
             settings,
@@ -283,8 +286,8 @@ impl Prober {
     }
 
     /// The ICMP identifier: spread over tunnels, another one after repeated failure.
-    pub(super) fn identifier(&self, tunnel: u32, epoch: u64) -> u16 {
-        let bits = schedule::mix(epoch, u64::from(tunnel) << 32 | u64::from(self.identifier_salt));
+    pub(super) fn identifier(&self, epoch: u64) -> u16 {
+        let bits = schedule::mix(epoch, u64::from(self.number) << 32 | u64::from(self.identifier_salt));
         let [high, low, ..] = bits.to_be_bytes();
         u16::from_be_bytes([high, low])
     }

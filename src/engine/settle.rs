@@ -10,14 +10,13 @@ use super::prober::Prober;
 use super::routes::Moved;
 use super::window::Outcome;
 use super::{Engine, Failure, State, Time};
-use crate::wire::{Reject, payload::Fields};
+use crate::wire::Reject;
 
 /// Prefixes that are told one by one when they move together; there may be many thousand.
 const TOLD: usize = 64;
 
 impl Engine {
-    pub(super) fn answered(&mut self, at: Time, fields: Fields) {
-        let Fields { tunnel, sequence, .. } = fields;
+    pub(super) fn answered(&mut self, at: Time, tunnel: u32, sequence: u64) {
         // A deadline before this arrival comes first, or the samples would be out of order.
         self.expire(tunnel, at, false);
         let prober = &mut self.probers[tunnel as usize];

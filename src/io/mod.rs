@@ -4,6 +4,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | [`clock`] | the one place where now is read |
+//! | [`notify`] | what the service manager is told |
 //! | [`netns`] | running something inside a network namespace; which one stands under a name |
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
 //! | [`sandbox`] | the walls of a process that strangers can reach
@@ -34,6 +35,7 @@ mod lock;
 pub mod memory;
 mod netlink;
 pub mod netns;
+pub mod notify;
 pub mod raw;
 pub mod sandbox;
 pub mod tunnels;

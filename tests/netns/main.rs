@@ -51,6 +51,7 @@ mod inlets;
 mod kills;
 mod kit;
 mod loss;
+mod manager;
 mod memory;
 mod parts;
 mod paths;
@@ -205,6 +206,7 @@ fn main() -> ExitCode {
         forgery::cases(),
         inlets::cases(),
         burden::cases(),
+        manager::cases(),
         memory::cases(),
         parts::cases(),
         paths::cases(),
