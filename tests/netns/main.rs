@@ -50,6 +50,7 @@ mod inlets;
 #[path = "../kills/mod.rs"]
 mod kills;
 mod kit;
+mod log;
 mod loss;
 mod manager;
 mod memory;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         forgery::cases(),
         inlets::cases(),
         burden::cases(),
+        log::cases(),
         manager::cases(),
         memory::cases(),
         parts::cases(),
