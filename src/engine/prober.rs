@@ -104,6 +104,10 @@ pub(super) struct Prober {
     pub(super) started: bool,
     /// Regular probes queued but not sent: never more than one.
     pub(super) queued: bool,
+    /// The last probe could not leave this host.
+    pub(super) refused: bool,
+    /// When it went down last.
+    pub(super) fell: Option<Time>,
     /// So many samples are missing until a remembered state is confirmed.
     pub(super) unconfirmed: u32,
     pub(super) last_sample: Time,
@@ -145,6 +149,8 @@ impl Prober {
             next_due: first_due,
             started: false,
             queued: false,
+            refused: false,
+            fell: None,
             unconfirmed: 0,
             last_sample: Time::ZERO,
             since,

@@ -301,6 +301,7 @@ async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
         "rejected": Value::Object(pairs(view.rejected)),
         "hints": view.hints,
         "local_faults": Value::Object(pairs(view.local_faults)),
+        "fail_static": view.fail_static,
         "kernel_drifts": view.kernel_drifts,
         "last_event": view.last_event,
     })))
