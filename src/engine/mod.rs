@@ -27,6 +27,7 @@ pub mod inflight;
 mod kernel;
 pub mod ledger;
 pub mod memory;
+pub mod metrics;
 mod needs;
 pub mod numbers;
 mod obstacle;
@@ -67,6 +68,7 @@ use crate::wire::{self, Reject, payload::Secret};
 pub use associations::{Material, Pair, PairName, Start};
 use event::{Kind, Ring};
 pub use kernel::Steer;
+use metrics::Histogram;
 pub use needs::Need;
 use needs::Needs;
 use numbers::Numbers;
@@ -168,6 +170,10 @@ pub struct Engine {
     drifts: u64,
     /// When a socket last lost answers on this side of the wire.
     deaf: BTreeMap<Ear, Time>,
+    /// How often traffic has moved to another tunnel.
+    route_changes: u64,
+    /// How late the loop was woken.
+    lag: Histogram<12>,
     /// When the last turn began.
     turn: Time,
     stalls: Stalls,
@@ -218,6 +224,8 @@ impl Engine {
             states: [0; 4],
             drifts: 0,
             deaf: BTreeMap::new(),
+            route_changes: 0,
+            lag: Histogram::new(&metrics::LAG),
             turn: now,
             stalls: Stalls::default(),
             faults: Vec::new(),
@@ -239,6 +247,7 @@ impl Engine {
         // A timer may be due before it is set (an early retry that had to wait for a burst's end): it
         // is late only from the last turn's beginning, which was the last time to see to it.
         let late = self.timers.earliest().map_or(Duration::ZERO, |wanted| now.since(wanted.max(self.turn)));
+        self.lag.note(late);
         if late >= STALL {
             self.stalled(now, late, "stall", &format!("woken {} ms late", late.as_millis()));
         }

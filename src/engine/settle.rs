@@ -142,6 +142,10 @@ impl Engine {
         self.states[place(to)] += 1;
         let prober = &mut self.probers[tunnel as usize];
         prober.since = wall;
+        match prober.transitions.iter_mut().find(|(before, after, _)| (*before, *after) == (from, to)) {
+            Some((_, _, count)) => *count += 1,
+            None => prober.transitions.push((from, to, 1)),
+        }
         let (name, penalty) = (prober.settings.name.clone(), prober.penalty());
         self.tell(at, Kind::Transition { tunnel: name, from, to, rule, reason, penalty });
         // The kernel's routes first: their traffic waits for it.
@@ -158,6 +162,7 @@ impl Engine {
     fn reorder(&mut self, at: Time, tunnel: u32) {
         let penalty = self.probers[tunnel as usize].penalty();
         let Moved { count, first } = self.routes.set_penalty(tunnel, penalty, TOLD);
+        self.route_changes += count as u64;
         for change in &first {
             let kind = self.moved(change);
             self.tell(at, kind);

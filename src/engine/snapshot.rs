@@ -246,7 +246,7 @@ fn window_view(prober: &Prober) -> WindowView {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share for people to read, rounded to four places")]
-fn loss_ratio(failures: u64, samples: u64) -> f64 {
+pub(super) fn loss_ratio(failures: u64, samples: u64) -> f64 {
     (failures as f64 / samples.max(1) as f64 * 10_000.0).round() / 10_000.0
 }
 

@@ -54,6 +54,7 @@ mod log;
 mod loss;
 mod manager;
 mod memory;
+mod metrics;
 mod parts;
 mod paths;
 mod sealed;
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         log::cases(),
         manager::cases(),
         memory::cases(),
+        metrics::cases(),
         parts::cases(),
         paths::cases(),
         devices::cases(),

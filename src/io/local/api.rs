@@ -53,6 +53,7 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
         .route("/v1/routes/lookup", get(lookup))
         .route("/v1/events", get(events))
         .route("/v1/healthz", get(healthz))
+        .route("/metrics", get(metrics))
         .route("/v1/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
@@ -286,6 +287,13 @@ fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error>
         text.push(b'\n');
     }
     Ok(text.into())
+}
+
+async fn metrics(Shared(handle): Shared<Handle>) -> Answer<Response> {
+    let metrics = handle.ask(Engine::metrics).await.ok_or_else(Problem::stopping)?;
+    let text = super::metrics::text(metrics)
+        .map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the metrics have no text"))?;
+    Ok(([(header::CONTENT_TYPE, super::metrics::TYPE)], text).into_response())
 }
 
 async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
