@@ -27,6 +27,7 @@ fn kinds() -> Vec<Kind> {
         Kind::Need { need: text(), reason: None },
         Kind::Association { tunnel: text(), spi_out: 1, spi_in: 2 },
         Kind::Warning { tunnel: None, reason: text() },
+        Kind::Reload { kept: 1, changed: 0, added: 0, removed: 0, reason: None },
         Kind::Start { tunnels: 1, version: "1" },
         Kind::Stop {},
     ]

@@ -82,7 +82,11 @@ impl Memory {
             return;
         }
         let matters = |event: &crate::engine::event::Event| match event.kind {
-            Told::Transition { .. } | Told::Drain { .. } | Told::Obstacle { .. } | Told::Start { .. } => true,
+            Told::Transition { .. }
+            | Told::Drain { .. }
+            | Told::Obstacle { .. }
+            | Told::Reload { .. }
+            | Told::Start { .. } => true,
             Told::Route { .. }
             | Told::Routes { .. }
             | Told::KernelDrift { .. }
@@ -93,7 +97,13 @@ impl Memory {
             | Told::Sample { .. }
             | Told::Stop {} => false,
         };
-        self.changed |= engine.events().missed(self.seen) > 0 || engine.events().after(self.seen).any(matters);
+        let is_reload = |event: &crate::engine::event::Event| matches!(event.kind, Told::Reload { .. });
+        let missed = engine.events().missed(self.seen) > 0;
+        if missed || engine.events().after(self.seen).any(is_reload) {
+            // It counts on the tunnels being in their places.
+            self.scribe = None;
+        }
+        self.changed |= missed || engine.events().after(self.seen).any(matters);
         self.seen = last;
     }
 

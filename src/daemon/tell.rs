@@ -32,6 +32,7 @@ pub const fn message_id(kind: &Kind) -> Option<&'static str> {
         Kind::Need { .. } => "bab9f75ec5874a64918aa340e39bf05e",
         Kind::Association { .. } => "089e1c646f1a43f9a42cde85ee14627a",
         Kind::Warning { .. } => "52d5ff63ea434514a16177976e8bc4ec",
+        Kind::Reload { .. } => "a172cc8a42104630b5a457821d66cde8",
         Kind::Start { .. } => "c5a9fa17f8e743a1a1d98ee7a4c05c2c",
         Kind::Stop {} => "3d27bd2efc954551b718c4f8a812d173",
         Kind::Sample { .. } => return None,
@@ -105,6 +106,19 @@ pub(super) fn log(event: &Event) {
                 adit.spi_in = format!("{spi_in:#x}"),
                 "new associations"
             );
+        }
+        Kind::Reload { kept, changed, added, removed, reason: None } => {
+            log!(
+                info,
+                adit.kept = kept,
+                adit.changed = changed,
+                adit.added = added,
+                adit.removed = removed,
+                "reloaded"
+            );
+        }
+        Kind::Reload { reason: Some(reason), .. } => {
+            log!(error, adit.reason = reason, "not reloaded, nothing has changed: {reason}");
         }
         Kind::Start { tunnels, version } => log!(info, adit.tunnels = tunnels, adit.version = version, "started"),
         Kind::Stop {} => log!(info, "stopped"),

@@ -53,7 +53,53 @@ pub struct Material {
     pub replay_window: u32,
 }
 
+/// What tells pairs of associations apart, without their keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PairName {
+    /// The SPI of probes.
+    pub spi_out: u32,
+    /// The SPI of answers.
+    pub spi_in: u32,
+    /// Names the outbound key.
+    pub key_out: Fingerprint,
+    /// Names the inbound key.
+    pub key_in: Fingerprint,
+    /// Whether sequence numbers have 64 bits.
+    pub esn: bool,
+    /// Size of the replay window; 0 is none.
+    pub replay_window: u32,
+}
+
+impl Pair {
+    /// What tells it from others.
+    #[must_use]
+    pub const fn name(&self) -> PairName {
+        PairName {
+            spi_out: self.outbound.spi(),
+            spi_in: self.inbound.spi(),
+            key_out: self.outbound_key,
+            key_in: self.inbound_key,
+            esn: self.inbound.esn(),
+            replay_window: self.inbound.replay_window(),
+        }
+    }
+}
+
 impl Material {
+    /// What tells it from others.
+    #[must_use]
+    pub fn name(&self) -> PairName {
+        let Self { spi_out, spi_in, esn, replay_window, .. } = *self;
+        PairName {
+            spi_out,
+            spi_in,
+            key_out: self.outbound_key(),
+            key_in: self.key_in.fingerprint(),
+            esn,
+            replay_window,
+        }
+    }
+
     /// The same pair from the far router's side.
     #[must_use]
     pub fn reversed(&self) -> Self {

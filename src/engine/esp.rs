@@ -13,7 +13,6 @@ use super::obstacle::Obstacle;
 use super::settings::{Source, Terms};
 use super::{Engine, Namespace, Prober, Time};
 use crate::wire::esp::{Fingerprint, Opened, Shape, peek};
-use crate::wire::payload::Fields;
 use crate::wire::probe::{self, Encapsulation, Sealed};
 use crate::wire::{Ends, Path, Reject};
 
@@ -56,16 +55,39 @@ pub(super) type Inlet = (Namespace, Ends, u32);
 impl Engine {
     /// Takes note of the associations that the tunnels start with.
     pub(super) fn set_out(&mut self, now: Time, tunnel: u32, start: Start) {
+        let start = Start { pair: start.pair.map(|pair| self.unspent(pair)), ..start };
         let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
-        let associations = Associations::new(start);
-        if let Some(pair) = associations.current() {
-            self.keys.insert(pair.outbound_key, tunnel);
-            prober.adopt(pair);
+        prober.associations = Some(Box::new(Associations::new(start)));
+        if let Some(key) = prober.follow_pair() {
+            self.keys.insert(key, tunnel);
         }
-        prober.associations = Some(Box::new(associations));
         self.enlist(tunnel);
         self.reserve(tunnel);
         self.review(now, tunnel);
+    }
+
+    /// A pair whose keys may have been in use before: with no number that was used with them in this run.
+    fn unspent(&mut self, pair: Pair) -> Pair {
+        match self.spent.remove(&pair.outbound_key) {
+            Some(used) => Pair { numbers: pair.numbers.after(used), ..pair },
+            None => pair,
+        }
+    }
+
+    /// Notes anew, of all tunnels, by which SPIs their packets come and go, and whose keys are whose.
+    pub(super) fn list_associations(&mut self) {
+        (self.inlets, self.exits, self.keys) = Default::default();
+        for prober in &mut self.probers {
+            // Nothing that was noted of a tunnel may take away what is noted of another one now.
+            prober.associations.iter_mut().for_each(|associations| drop(associations.enlisted()));
+        }
+        for tunnel in 0..self.count() {
+            let associations = self.probers[tunnel as usize].associations.as_ref();
+            let key = associations.and_then(|associations| Some(associations.current()?.outbound_key));
+            self.keys.extend(key.map(|key| (key, tunnel)));
+            self.enlist(tunnel);
+        }
+        self.inlets_changed = true;
     }
 
     /// Whether [`Self::install`] would take a pair with these SPIs.
@@ -98,12 +120,13 @@ impl Engine {
     pub fn install(&mut self, now: Time, tunnel: u32, pair: Pair, grace: Duration) -> Result<(), Refusal> {
         self.may_install(tunnel, pair.outbound.spi(), pair.inbound.spi())?;
         let (spi_out, spi_in) = (pair.outbound.spi(), pair.inbound.spi());
+        let pair = self.unspent(pair);
         let prober = &mut self.probers[tunnel as usize];
-        prober.adopt(&pair);
         let key = pair.outbound_key;
         let Some(associations) = &mut prober.associations else { return Err(Refusal::NotEsp) };
         let before = associations.current().map(|pair| pair.outbound_key);
         associations.install(pair, now + grace);
+        prober.follow_pair();
         let name = prober.settings.name.clone();
         before.iter().for_each(|key| {
             self.keys.remove(key);
@@ -284,7 +307,7 @@ impl Engine {
         namespace: Namespace,
         sealed: Sealed<'_>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Fields, (Reject, Option<u32>)> {
+    ) -> Result<(u32, u64), (Reject, Option<u32>)> {
         let header = peek(sealed.packet).map_err(|reject| (reject, None))?;
         let spi = header.spi;
         let tunnel = *self.inlets.get(&(namespace, sealed.outer, spi)).ok_or((Reject::EspSpi, None))?;
@@ -295,28 +318,28 @@ impl Engine {
         let opened = opener.examine(sealed.packet, scratch).map_err(whose)?;
         let (sequence, is_new) = (opened.sequence, opened.is_new);
         let path = Path::Esp { outer: sealed.outer, spi, udp: sealed.udp };
-        let fields = self.fields_of(namespace, path, &opened);
+        let answer = self.answer_in(namespace, path, &opened);
         if is_new {
-            return fields.map_err(whose);
+            return answer.map_err(whose);
         }
-        let fields = fields.map_err(|_| whose(Reject::EspReplay))?;
-        if self.cannot_be_old(now, tunnel, fields, sequence) { Ok(fields) } else { Err(whose(Reject::EspReplay)) }
+        let answer = answer.map_err(|_| whose(Reject::EspReplay))?;
+        if self.cannot_be_old(now, tunnel, answer, sequence) { Ok(answer) } else { Err(whose(Reject::EspReplay)) }
     }
 
-    fn fields_of(&self, namespace: Namespace, path: Path, opened: &Opened<'_>) -> Result<Fields, Reject> {
+    /// Which tunnel's probe is answered by what is in a packet, and which one of them.
+    fn answer_in(&self, namespace: Namespace, path: Path, opened: &Opened<'_>) -> Result<(u32, u64), Reject> {
         let unpacked = probe::inside(path, opened.inner, opened.packet)?;
         let reply = probe::prove(unpacked, &self.secret)?;
-        self.check_way(&reply, namespace, 0)?;
-        Ok(reply.fields)
+        Ok((self.check_way(&reply, namespace, 0)?, reply.fields.sequence))
     }
 
     /// Whether a packet that came by a tunnel's association, with a number that is not new, is no replay all
     /// the same: it answers a probe that is in flight, and nobody has seen that before. So it is where the
     /// far router has begun its numbers anew, as one does that starts again with static keys; to call its
     /// tunnel dead would be wrong. The replay window stays where it is.
-    fn cannot_be_old(&mut self, now: Time, tunnel: u32, fields: Fields, sequence: u64) -> bool {
-        let awaited = |prober: &Prober| prober.in_flight.waiting().any(|(waiting, _)| waiting == fields.sequence);
-        let is_awaited = self.probers.get(fields.tunnel as usize).is_some_and(awaited);
+    fn cannot_be_old(&mut self, now: Time, tunnel: u32, (probed, probe): (u32, u64), sequence: u64) -> bool {
+        let awaited = |prober: &Prober| prober.in_flight.waiting().any(|(waiting, _)| waiting == probe);
+        let is_awaited = self.probers.get(probed as usize).is_some_and(awaited);
         let prober = &mut self.probers[tunnel as usize];
         let is_static = prober.settings.terms.is_some_and(|terms| terms.source == Source::Static);
         if !is_static || !is_awaited {
@@ -337,12 +360,15 @@ impl Engine {
 }
 
 impl Prober {
-    /// Makes probes that fit a pair's algorithm.
-    fn adopt(&mut self, pair: &Pair) {
+    /// Makes probes that fit the algorithm of the pair in use, and names its outbound key.
+    pub(super) fn follow_pair(&mut self) -> Option<Fingerprint> {
+        let pair = self.associations.as_ref()?.current()?;
+        let key = pair.outbound_key;
         if let Encapsulation::Esp(shape) = self.settings.onion.encapsulation {
             let shape = Shape::new(pair.outbound.algorithm(), shape.udp());
             self.settings.onion.encapsulation = Encapsulation::Esp(shape);
             self.template = crate::wire::Template::new(&self.settings.onion);
         }
+        Some(key)
     }
 }

@@ -138,6 +138,20 @@ pub enum Kind {
         #[serde(skip_serializing_if = "Option::is_none")]
         rtt_us: Option<u64>,
     },
+    /// The configuration was read again: how many tunnels went on as they were, how many of them are
+    /// others now, how many came and went.
+    Reload {
+        /// Untouched.
+        kept: usize,
+        /// Of the same name, but not the same.
+        changed: usize,
+        /// New.
+        added: usize,
+        /// Gone.
+        removed: usize,
+        /// Why it was refused, so that nothing has changed; null if it was not.
+        reason: Option<String>,
+    },
     /// The engine started: nothing is known yet.
     Start {
         /// How many tunnels there are.

@@ -265,6 +265,12 @@ impl Health {
         &self.rules
     }
 
+    /// Judges by other rules from now on. Moves no state: the next sample may.
+    pub(super) fn set_rules(&mut self, rules: Rules) {
+        self.window.set_length(rules.degraded_window);
+        self.rules = rules;
+    }
+
     /// The samples.
     #[must_use]
     pub const fn window(&self) -> &Window {

@@ -22,10 +22,12 @@ pub mod esp;
 pub mod event;
 pub mod explain;
 pub mod health;
+mod hold;
 pub mod inflight;
 mod kernel;
 pub mod ledger;
 pub mod memory;
+pub mod metrics;
 mod needs;
 pub mod numbers;
 mod obstacle;
@@ -33,6 +35,7 @@ mod outbox;
 pub mod penalty;
 mod prober;
 mod receive;
+mod reload;
 mod route;
 pub mod route_view;
 pub mod routes;
@@ -50,21 +53,25 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 pub use health::State;
+use hold::Hold;
+pub use hold::{FailStatic, HoldView};
 pub use penalty::Drain;
 pub use prober::{Counters, Failure};
+pub use reload::{Layout, Reloaded};
 pub use route::{MAIN, Place, Route, Standing};
 pub use routes::RouteTable;
 pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
 pub use time::{Time, WallTime};
 
 use crate::wire::esp::Fingerprint;
-use crate::wire::probe::Encapsulation;
 use crate::wire::{self, Reject, payload::Secret};
-pub use associations::{Material, Pair, Start};
+pub use associations::{Material, Pair, PairName, Start};
 use event::{Kind, Ring};
 pub use kernel::Steer;
+use metrics::Histogram;
 pub use needs::Need;
 use needs::Needs;
+use numbers::Numbers;
 pub use obstacle::Obstacle;
 use outbox::Outbox;
 use prober::{Prober, Stalls};
@@ -122,6 +129,9 @@ const FAULT_QUIET: Duration = Duration::from_secs(10);
 /// All tunnels, their health and their routes.
 pub struct Engine {
     probers: Vec<Prober>,
+    /// Where they are, by the numbers that their probes bear; in order.
+    by_number: Vec<(u32, u32)>,
+    next_number: u32,
     routes: RouteTable,
     timers: Timers,
     outbox: Outbox,
@@ -142,6 +152,8 @@ pub struct Engine {
     inlets_changed: bool,
     /// Whose the outbound keys in use are.
     keys: BTreeMap<Fingerprint, u32>,
+    /// How far sequence numbers were used with keys that were in use in this run and are not now.
+    spent: BTreeMap<Fingerprint, Numbers>,
     /// Sequence numbers that are to be reserved.
     wanted: Vec<esp::Reserve>,
     /// The associations that the kernel has, where it was asked.
@@ -150,10 +162,18 @@ pub struct Engine {
     scratch: Vec<u8>,
     /// Tunnels whose cost may have changed since it was last asked for.
     steered: VecDeque<u32>,
+    /// Whether this host is suspected rather than its tunnels.
+    hold: Hold,
+    /// Tunnels by state, in the order of [`State::ALL`].
+    states: [usize; 4],
     /// How often the kernel's routes were not as they should be.
     drifts: u64,
     /// When a socket last lost answers on this side of the wire.
     deaf: BTreeMap<Ear, Time>,
+    /// How often traffic has moved to another tunnel.
+    route_changes: u64,
+    /// How late the loop was woken.
+    lag: Histogram<12>,
     /// When the last turn began.
     turn: Time,
     stalls: Stalls,
@@ -168,61 +188,52 @@ struct Fault {
     name: &'static str,
     count: u64,
     told: Time,
+    last: Time,
+    reason: String,
 }
 
 impl Engine {
     /// An engine that begins now.
     #[must_use]
     pub fn new(now: Time, wall: WallTime, setup: Setup) -> Self {
-        let Setup { tunnels, routes, places, steers, secret, record, mut associations } = setup;
-        let way = |tunnel: &Tunnel| match tunnel.onion.encapsulation {
-            Encapsulation::Gre(options) => Some((tunnel.namespace, tunnel.onion.outer, options.key)),
-            Encapsulation::Esp(_) | Encapsulation::Device => None,
-        };
-        let ways = tunnels.iter().filter_map(way).collect();
-        let probers: Vec<Prober> = (0..)
-            .zip(tunnels)
-            .map(|(index, tunnel)| {
-                let first = now + schedule::phase(index, tunnel.check.interval);
-                Prober::new(tunnel, first, wall)
-            })
-            .collect();
+        let Setup { tunnels, routes, places, steers, secret, record, associations } = setup;
         let mut engine = Self {
-            routes: RouteTable::new(routes, places, probers.len(), steers),
-            timers: Timers::new(probers.len()),
+            probers: Vec::with_capacity(tunnels.len()),
+            by_number: Vec::new(),
+            next_number: 0,
+            routes: RouteTable::default(),
+            timers: Timers::default(),
             outbox: Outbox::default(),
             events: Ring::default(),
             secret,
             record,
             rejects: [0; Reject::COUNT],
             hints: 0,
-            ways,
+            ways: BTreeSet::new(),
             devices: BTreeSet::new(),
             inlets: BTreeMap::new(),
             exits: BTreeSet::new(),
             inlets_changed: true,
             keys: BTreeMap::new(),
+            spent: BTreeMap::new(),
             wanted: Vec::new(),
             kernel: BTreeMap::new(),
             scratch: Vec::new(),
-            steered: (0..u32::try_from(probers.len()).unwrap_or(u32::MAX)).collect(),
+            steered: VecDeque::new(),
+            hold: Hold::default(),
+            states: [0; 4],
             drifts: 0,
             deaf: BTreeMap::new(),
+            route_changes: 0,
+            lag: Histogram::new(&metrics::LAG),
             turn: now,
             stalls: Stalls::default(),
             faults: Vec::new(),
             needs: Needs::default(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
-            probers,
         };
-        engine.tell(now, Kind::Start { tunnels: engine.probers.len(), version: env!("CARGO_PKG_VERSION") });
-        for tunnel in 0..engine.count() {
-            if matches!(engine.probers[tunnel as usize].settings.onion.encapsulation, Encapsulation::Esp(_)) {
-                let start = associations.remove(&tunnel).unwrap_or(Start { pair: None, lost: None });
-                engine.set_out(now, tunnel, start);
-            }
-            engine.rearm(tunnel);
-        }
+        engine.tell(now, Kind::Start { tunnels: tunnels.len(), version: env!("CARGO_PKG_VERSION") });
+        engine.lay_out(now, Layout { tunnels, routes, places, steers, associations }, |interval| interval);
         engine
     }
 
@@ -236,6 +247,7 @@ impl Engine {
         // A timer may be due before it is set (an early retry that had to wait for a burst's end): it
         // is late only from the last turn's beginning, which was the last time to see to it.
         let late = self.timers.earliest().map_or(Duration::ZERO, |wanted| now.since(wanted.max(self.turn)));
+        self.lag.note(late);
         if late >= STALL {
             self.stalled(now, late, "stall", &format!("woken {} ms late", late.as_millis()));
         }
@@ -282,6 +294,7 @@ impl Engine {
     /// `now` must have been handed in before.
     pub fn handle_timeout(&mut self, now: Time) {
         self.turn = now;
+        self.reconsider(now);
         while let Some(tunnel) = self.timers.pop(now) {
             self.retire(tunnel, now);
             self.expire(tunnel, now, true);
@@ -293,7 +306,7 @@ impl Engine {
 
     /// When the engine wants to be woken; never later than something it has promised.
     pub fn next_wakeup(&mut self, now: Time) -> Option<Time> {
-        [self.timers.earliest(), self.outbox.earliest(now)].into_iter().flatten().min()
+        [self.timers.earliest(), self.outbox.earliest(now), self.next_reconsidered()].into_iter().flatten().min()
     }
 
     /// Asks for traffic to leave a tunnel, or to come back. Moves no state.
@@ -314,6 +327,10 @@ impl Engine {
         for prober in &mut self.probers {
             prober.settings.interface = interfaces.get(&prober.settings.egress).copied();
         }
+        self.note_devices();
+    }
+
+    fn note_devices(&mut self) {
         let device = |prober: &Prober| Some((prober.settings.namespace, prober.settings.interface?));
         self.devices = self.probers.iter().filter_map(device).filter(|&(_, interface)| interface != 0).collect();
     }
@@ -324,17 +341,25 @@ impl Engine {
     }
 
     fn fault(&mut self, now: Time, tunnel: Option<String>, name: &'static str, reason: &str) {
+        self.note_sign(now, name);
+        let fault = self.count_fault(name, now);
+        if fault.count == 1 || now.since(fault.told) >= FAULT_QUIET {
+            fault.told = now;
+            reason.clone_into(&mut fault.reason);
+            self.tell(now, Kind::LocalFault { tunnel, fault: name, reason: reason.to_owned() });
+        }
+    }
+
+    fn count_fault(&mut self, name: &'static str, now: Time) -> &mut Fault {
         let at = self.faults.iter().position(|fault| fault.name == name);
         let at = at.unwrap_or_else(|| {
-            self.faults.push(Fault { name, count: 0, told: Time::ZERO });
+            self.faults.push(Fault { name, count: 0, told: Time::ZERO, last: now, reason: String::new() });
             self.faults.len() - 1
         });
         let fault = &mut self.faults[at];
         fault.count += 1;
-        if fault.count == 1 || now.since(fault.told) >= FAULT_QUIET {
-            fault.told = now;
-            self.tell(now, Kind::LocalFault { tunnel, fault: name, reason: reason.to_owned() });
-        }
+        fault.last = now;
+        fault
     }
 
     fn tell(&mut self, at: Time, kind: Kind) {

@@ -86,6 +86,12 @@ impl Numbers {
         Self::new(first, first, last)
     }
 
+    /// Goes on where another run of the same keys' numbers is now.
+    #[must_use]
+    pub const fn after(self, used: Self) -> Self {
+        Self::new(used.next, used.reserved, self.last)
+    }
+
     /// Takes the next number; `None` if the reservation is used up, or the space is.
     pub const fn take(&mut self) -> Option<u64> {
         // `reserved` is never above last + 1.

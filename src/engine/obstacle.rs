@@ -17,7 +17,7 @@ use super::{Engine, State, Time, schedule};
 /// probes.
 const INSPECTED: Duration = Duration::from_secs(30);
 /// Tunnels that can be probed again begin within this time.
-const SPREAD: Duration = Duration::from_secs(1);
+pub(super) const SPREAD: Duration = Duration::from_secs(1);
 
 /// Why a tunnel cannot be probed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,15 +97,9 @@ impl Engine {
     /// Nothing can be known of this tunnel any more.
     fn halt(&mut self, now: Time, tunnel: u32, obstacle: &Obstacle) {
         let wall = self.wall(now);
+        let from = self.forget(tunnel);
         let prober = &mut self.probers[tunnel as usize];
-        let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
-        for sequence in waiting {
-            prober.in_flight.settle(sequence, Standing::Inconclusive);
-        }
-        let from = prober.health.state();
         let since = Duration::from_nanos(wall.0.saturating_sub(prober.since.0));
-        prober.health = Health::new(*prober.health.rules());
-        prober.burst = Burst::default();
         if from != State::Unknown {
             // What was last measured is worth more than nothing: traffic does not come back to a dead
             // tunnel because this host has run into trouble. But what was measured while a device
@@ -117,11 +111,24 @@ impl Engine {
         self.rearm(tunnel);
     }
 
+    /// Forgets what was measured, and what is under way. The state until now.
+    pub(super) fn forget(&mut self, tunnel: u32) -> State {
+        let prober = &mut self.probers[tunnel as usize];
+        let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
+        for sequence in waiting {
+            prober.in_flight.settle(sequence, Standing::Inconclusive);
+        }
+        let from = prober.health.state();
+        prober.health = Health::new(*prober.health.rules());
+        prober.burst = Burst::default();
+        from
+    }
+
     /// A tunnel can be probed again: as if it were new.
-    fn resume(&mut self, now: Time, tunnel: u32) {
+    pub(super) fn resume(&mut self, now: Time, tunnel: u32) {
         let prober = &mut self.probers[tunnel as usize];
         // Not all at once, where one thing was in the way of many.
-        prober.next_due = now + schedule::phase(tunnel, prober.settings.check.interval.min(SPREAD));
+        prober.next_due = now + schedule::phase(prober.number, prober.settings.check.interval.min(SPREAD));
         prober.started = false;
         self.rearm(tunnel);
     }

@@ -77,6 +77,17 @@ impl Outbox {
         Some(Item { tunnel, purpose: Purpose::Burst, not_after })
     }
 
+    /// Calls tunnels by other indices from now on; what waits for those that have none is dropped.
+    pub(super) fn renumber(&mut self, index: impl Fn(u32) -> Option<u32>) {
+        let renamed = |item: Item| Some(Item { tunnel: index(item.tunnel)?, ..item });
+        self.regular = self.regular.drain(..).filter_map(renamed).collect();
+        let burst =
+            self.burst.drain().filter_map(|Reverse((by, nth, tunnel))| Some(Reverse((by, nth, index(tunnel)?))));
+        self.burst = burst.collect();
+        let delayed = self.delayed.drain().filter_map(|Reverse((at, item))| Some(Reverse((at, renamed(item)?))));
+        self.delayed = delayed.collect();
+    }
+
     /// When the next probe may leave; `None` if none is waiting.
     #[must_use]
     pub(super) fn earliest(&self, now: Time) -> Option<Time> {

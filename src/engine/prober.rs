@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::associations::Associations;
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
+use super::metrics::{self, Histogram};
 use super::needs::{Need, Needs};
 use super::obstacle::Obstacle;
 use super::penalty::{self, Drain};
@@ -88,12 +89,18 @@ const RETRY_DOUBLINGS: u32 = 4;
 const AUTO_EVERY: u64 = 16;
 
 pub(super) struct Prober {
+    /// What its probes call it: no other tunnel of this run has it, before or after.
+    pub(super) number: u32,
     pub(super) settings: Tunnel,
     pub(super) template: Template,
     pub(super) health: Health,
     pub(super) in_flight: InFlight,
     pub(super) rtt: Estimator,
     pub(super) counters: Counters,
+    /// Round-trip times since this run began.
+    pub(super) rtts: Histogram<12>,
+    /// From where to where it went since then, and how often.
+    pub(super) transitions: Vec<(State, State, u64)>,
     pub(super) drain: Option<Drain>,
     /// The last verdict before an obstacle, whose penalty stays until there is another.
     pub(super) held: Option<State>,
@@ -102,6 +109,10 @@ pub(super) struct Prober {
     pub(super) started: bool,
     /// Regular probes queued but not sent: never more than one.
     pub(super) queued: bool,
+    /// The last probe could not leave this host.
+    pub(super) refused: bool,
+    /// When it went down last.
+    pub(super) fell: Option<Time>,
     /// So many samples are missing until a remembered state is confirmed.
     pub(super) unconfirmed: u32,
     pub(super) last_sample: Time,
@@ -128,20 +139,25 @@ pub(super) struct Prober {
 }
 
 impl Prober {
-    pub(super) fn new(settings: Tunnel, first_due: Time, since: WallTime) -> Self {
+    pub(super) fn new(number: u32, settings: Tunnel, first_due: Time, since: WallTime) -> Self {
         Self {
+            number,
             template: Template::new(&settings.onion),
             health: Health::new(settings.check.rules),
             settings,
             in_flight: InFlight::default(),
             rtt: Estimator::default(),
             counters: Counters::default(),
+            rtts: Histogram::new(&metrics::RTT),
+            transitions: Vec::new(),
             drain: None,
             held: None,
             burst: Burst::default(),
             next_due: first_due,
             started: false,
             queued: false,
+            refused: false,
+            fell: None,
             unconfirmed: 0,
             last_sample: Time::ZERO,
             since,
@@ -283,8 +299,8 @@ impl Prober {
     }
 
     /// The ICMP identifier: spread over tunnels, another one after repeated failure.
-    pub(super) fn identifier(&self, tunnel: u32, epoch: u64) -> u16 {
-        let bits = schedule::mix(epoch, u64::from(tunnel) << 32 | u64::from(self.identifier_salt));
+    pub(super) fn identifier(&self, epoch: u64) -> u16 {
+        let bits = schedule::mix(epoch, u64::from(self.number) << 32 | u64::from(self.identifier_salt));
         let [high, low, ..] = bits.to_be_bytes();
         u16::from_be_bytes([high, low])
     }
@@ -299,6 +315,7 @@ impl Prober {
 
     pub(super) fn note_success(&mut self, rtt: Duration) {
         self.counters.received += 1;
+        self.rtts.note(rtt);
         self.failures_in_a_row = 0;
         self.unsent_in_a_row = 0;
         self.rtt.update(rtt);

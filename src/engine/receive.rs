@@ -25,29 +25,32 @@ impl Engine {
             }
             Ok(Outermost::Plain(unpacked)) => {
                 let claimed = wire::payload::claimed_tunnel(unpacked.echo.payload);
+                let claimed = claimed.and_then(|number| self.numbered(number));
                 let reply = wire::probe::prove(unpacked, &self.secret);
                 let checked = reply.and_then(|reply| {
-                    self.check_way(&reply, namespace, interface)?;
-                    Ok(reply.fields)
+                    let tunnel = self.check_way(&reply, namespace, interface)?;
+                    Ok((tunnel, reply.fields.sequence))
                 });
                 checked.map_err(|reject| (reject, claimed))
             }
             Err(reject) => Err((reject, None)),
         };
         match result {
-            Ok(fields) => self.answered(at, fields),
+            Ok((tunnel, sequence)) => self.answered(at, tunnel, sequence),
             Err((Reject::IcmpType, _)) if self.hinted(at, arrived) => {}
             Err((reject, claimed)) => self.rejected(at, reject, claimed),
         }
     }
 
+    /// The tunnel that an answer is for, if it came the way it must.
     pub(super) fn check_way(
         &self,
         reply: &wire::Reply<'_>,
         namespace: Namespace,
         interface: Interface,
-    ) -> Result<(), Reject> {
-        let prober = self.probers.get(reply.fields.tunnel as usize).ok_or(Reject::UnknownTunnel)?;
+    ) -> Result<u32, Reject> {
+        let tunnel = self.numbered(reply.fields.tunnel).ok_or(Reject::UnknownTunnel)?;
+        let prober = &self.probers[tunnel as usize];
         if prober.settings.namespace != namespace {
             return Err(Reject::WrongNamespace);
         }
@@ -56,7 +59,14 @@ impl Engine {
             Path::Gre { outer, key } => self.ways.contains(&(namespace, outer, key)),
             // Only an association of ours can have opened it.
             Path::Esp { .. } => true,
-        })
+        })?;
+        Ok(tunnel)
+    }
+
+    /// The index of the tunnel that probes name by this number.
+    pub(super) fn numbered(&self, number: u32) -> Option<u32> {
+        let at = self.by_number.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(self.by_number[at].1)
     }
 
     /// Keeps an ICMP error about a probe for people to read. It moves nothing else: anybody can send
@@ -64,8 +74,8 @@ impl Engine {
     fn hinted(&mut self, at: Time, arrived: Arrived<'_>) -> bool {
         let Some(quote) = wire::quote::parse(arrived, &self.secret) else { return false };
         let wall = self.wall(at);
-        let Some(prober) = self.probers.get_mut(quote.fields.tunnel as usize) else { return false };
-        prober.last_hint = Some((wall, quote));
+        let Some(tunnel) = self.numbered(quote.fields.tunnel) else { return false };
+        self.probers[tunnel as usize].last_hint = Some((wall, quote));
         self.hints += 1;
         true
     }

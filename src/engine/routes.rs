@@ -1,6 +1,7 @@
 //! The route table: longest prefix first, then the lowest effective priority, then weights. Tables and
 //! namespaces are apart, as in the kernel: tenants may have the same prefix, each with ways of its own.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -96,6 +97,40 @@ impl RouteTable {
             entry.selected = best(routes, penalties, &entry.routes).collect();
         }
         table
+    }
+
+    /// Takes over how the kernel has those routes that stood in another table, too. `tunnel` says which of
+    /// the tunnels here is one of the tunnels there.
+    pub(super) fn succeed(&mut self, before: &Self, tunnel: impl Fn(u32) -> Option<u32>) {
+        let is_same = |old: &Route, new: &Route| {
+            let is_at = before.place(old.place) == place(&self.places, new.place);
+            let is_it = (tunnel(old.tunnel), old.prefix) == (Some(new.tunnel), new.prefix) && is_at;
+            let leads = (&old.device, old.via, old.onlink) == (&new.device, new.via, new.onlink);
+            is_it && leads && (old.priority, old.weight) == (new.priority, new.weight)
+        };
+        // Nearly always they are in the same order. Where they are not, it is looked where they are.
+        let (mut next, mut indices) = (0, None);
+        for (new, standing) in self.routes.iter().zip(&mut self.standings) {
+            if before.routes.get(next).is_none_or(|old| !is_same(old, new)) {
+                let indices = indices.get_or_insert_with(|| before.indices(&tunnel));
+                let found = indices.get(&(place(&self.places, new.place), new.prefix, new.tunnel));
+                let Some(&found) = found.filter(|&&found| is_same(&before.routes[found], new)) else { continue };
+                next = found;
+            }
+            // One that is not steered has no other standing, and one that was not has none yet.
+            if *standing != Standing::NotManaged && before.standings[next] != Standing::NotManaged {
+                standing.clone_from(&before.standings[next]);
+            }
+            next += 1;
+        }
+    }
+
+    /// Where each route is, by its place, its prefix, and its tunnel's index elsewhere.
+    fn indices(&self, tunnel: impl Fn(u32) -> Option<u32>) -> BTreeMap<(&Place, IpNet, u32), usize> {
+        let known = self.routes.iter().enumerate();
+        known
+            .filter_map(|(at, route)| Some(((self.place(route.place), route.prefix, tunnel(route.tunnel)?), at)))
+            .collect()
     }
 
     fn insert(&mut self, mut route: Route) {
@@ -218,7 +253,7 @@ impl RouteTable {
     /// namespace where adit runs.
     #[must_use]
     pub fn place(&self, place: u32) -> &Place {
-        self.places.get(place as usize).unwrap_or(&Place::USUAL)
+        self::place(&self.places, place)
     }
 
     /// The indices of all places that have a route.
@@ -240,6 +275,10 @@ impl RouteTable {
     pub fn standing(&self, route: u32) -> &Standing {
         self.standings.get(route as usize).unwrap_or(&Standing::NotManaged)
     }
+}
+
+fn place(places: &[Place], index: u32) -> &Place {
+    places.get(index as usize).unwrap_or(&Place::USUAL)
 }
 
 fn penalty(penalties: &[u32], tunnel: u32) -> u32 {

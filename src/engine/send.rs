@@ -34,7 +34,7 @@ impl Engine {
         }
         let interval = prober.settings.check.interval;
         let next = prober.next_due
-            + schedule::jittered(interval, schedule::mix(u64::from(tunnel), prober.next_due.as_nanos()));
+            + schedule::jittered(interval, schedule::mix(u64::from(prober.number), prober.next_due.as_nanos()));
         prober.next_due = schedule::resumed(next, interval, now);
         let first = !std::mem::replace(&mut prober.started, true);
         if !std::mem::replace(&mut prober.queued, true) {
@@ -79,10 +79,10 @@ impl Engine {
             let Ok(number) = self.number(now, item) else { continue };
             let prober = &mut self.probers[tunnel as usize];
             let sequence = prober.in_flight.send(now, self.stalls.total, prober.timeout(), purpose);
-            let [.., high, low] = schedule::mix(sequence, u64::from(tunnel)).to_be_bytes();
+            let [.., high, low] = schedule::mix(sequence, u64::from(prober.number)).to_be_bytes();
             let stamp = Stamp {
-                fields: Fields { tunnel, sequence, sent: now.as_nanos() },
-                identifier: prober.identifier(tunnel, self.secret.epoch),
+                fields: Fields { tunnel: prober.number, sequence, sent: now.as_nanos() },
+                identifier: prober.identifier(self.secret.epoch),
                 ip_id: u16::from_be_bytes([high, low]),
             };
             let associations = prober.associations.as_ref();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::health::Rules;
 use crate::wire::filter::Protocol;
 use crate::wire::probe::Encapsulation;
-use crate::wire::{Direction, Family, Onion, payload};
+use crate::wire::{Direction, Ends, Family, Onion, payload};
 
 /// A network namespace, by index.
 pub type Namespace = u32;
@@ -62,6 +62,14 @@ impl Tunnel {
         Ear { namespace: self.namespace, family, protocol }
     }
 
+    /// The way by which an answer inside it comes, where any of the tunnels may bring it.
+    pub(super) const fn way(&self) -> Option<(Namespace, Ends, Option<u32>)> {
+        match self.onion.encapsulation {
+            Encapsulation::Gre(options) => Some((self.namespace, self.onion.outer, options.key)),
+            Encapsulation::Esp(_) | Encapsulation::Device => None,
+        }
+    }
+
     /// All sockets that they may come to: with `return_path = "any"` a tunnel of any kind may bring
     /// them.
     pub fn ears(&self) -> impl Iterator<Item = Ear> + use<> {
@@ -70,6 +78,39 @@ impl Tunnel {
         let each = |family| Protocol::ALL.map(|protocol| (family, protocol));
         let others = families.flat_map(each).map(move |(family, protocol)| Ear { family, protocol, ..own });
         others.filter(move |ear| *ear != own).chain([own])
+    }
+
+    /// Whether the probes of the other one go the same way, so that what is known of one holds for both.
+    pub(super) fn goes_the_way_of(&self, other: &Self) -> bool {
+        // Which algorithm seals is a matter of the pair.
+        let alike = Onion { encapsulation: self.onion.encapsulation, ..other.onion.clone() };
+        let is_sealed_alike = match (self.onion.encapsulation, other.onion.encapsulation) {
+            (Encapsulation::Esp(own), Encapsulation::Esp(other)) => own.udp() == other.udp(),
+            (own, other) => own == other,
+        };
+        is_sealed_alike
+            && self.onion == alike
+            && self.namespace == other.namespace
+            && self.egress == other.egress
+            && self.source() == other.source()
+    }
+
+    /// Whether pairs of associations of the other one, its predecessor, are still good here: those from files
+    /// in any case, if nobody says otherwise, and those that were handed over for the same endpoints.
+    pub(super) fn may_take_pairs_of(&self, before: &Self) -> bool {
+        let (own, old) = (&self.onion, &before.onion);
+        match (own.encapsulation, old.encapsulation) {
+            (Encapsulation::Esp(shape), Encapsulation::Esp(old_shape)) if self.source() == before.source() => {
+                let is_same = own.outer == old.outer && shape.udp() == old_shape.udp();
+                self.source() == Some(Source::Static) || is_same && self.namespace == before.namespace
+            }
+            _ => false,
+        }
+    }
+
+    /// Where the keys of its pairs come from.
+    fn source(&self) -> Option<Source> {
+        self.terms.map(|terms| terms.source)
     }
 }
 
@@ -110,6 +151,20 @@ pub struct Check {
     pub mark_key: Option<payload::Key>,
     /// The numbers of the health rules.
     pub rules: Rules,
+}
+
+impl Check {
+    /// Whether all of it is the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let Self { enabled, interval, timeout, early_retry, return_path, mark_key, rules } = other;
+        let is_marked_alike = match (&self.mark_key, mark_key) {
+            (Some(own), Some(other)) => own.is(other),
+            (own, other) => own.is_none() && other.is_none(),
+        };
+        is_marked_alike
+            && (self.enabled, self.interval, self.timeout) == (*enabled, *interval, *timeout)
+            && (self.early_retry, self.return_path, self.rules) == (*early_retry, *return_path, *rules)
+    }
 }
 
 /// How long an answer may take.

@@ -84,6 +84,12 @@ impl Window {
         }
     }
 
+    /// Gives it another length. What it has let go of does not come back: a longer one fills as time
+    /// goes on.
+    pub(super) fn set_length(&mut self, length: Duration) {
+        self.length = length;
+    }
+
     /// The window's length.
     #[must_use]
     pub const fn length(&self) -> Duration {

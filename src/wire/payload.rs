@@ -8,7 +8,7 @@
 //! | 0–3 | magic `adit` |
 //! | 4 | version, 1 |
 //! | 5–7 | zero |
-//! | 8–11 | tunnel index |
+//! | 8–11 | tunnel, by a number that no other one has in the same run |
 //! | 12–15 | zero |
 //! | 16–23 | epoch: random at each start |
 //! | 24–31 | sequence |
@@ -50,6 +50,12 @@ impl Key {
         Self(bytes)
     }
 
+    /// Whether it is the same key.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        same(&self.0, &other.0)
+    }
+
     fn hash(&self, parts: [&[u8]; 2]) -> [u8; 16] {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         parts.iter().for_each(|part| hasher.write(part));
@@ -69,7 +75,7 @@ pub struct Secret {
 /// The fields of a payload that is this run's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
-    /// Index of the tunnel.
+    /// The tunnel, by a number that is its own for the whole run.
     pub tunnel: u32,
     /// Sequence of the probe within the tunnel.
     pub sequence: u64,
@@ -116,7 +122,7 @@ pub fn parse<'a>(bytes: &'a [u8], ends: Ends, secret: &Secret) -> Result<(Fields
     Ok((Fields { tunnel, sequence: number(payload, 24), sent: number(payload, 32) }, payload))
 }
 
-/// The tunnel index that a payload states, proven or not.
+/// The tunnel that a payload states, proven or not.
 #[must_use]
 pub fn claimed_tunnel(bytes: &[u8]) -> Option<u32> {
     let payload = bytes.first_chunk::<LEN>().filter(|payload| payload[..4] == MAGIC)?;

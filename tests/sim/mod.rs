@@ -19,7 +19,9 @@ use adit::engine::event::{Event, Kind};
 use adit::engine::health::{Rules, State};
 use adit::engine::settings::{Check, ReturnPath, Timeout};
 use adit::engine::snapshot::TunnelView;
-use adit::engine::{Engine, Namespace, Route, Setup, Time, Transmit, Tunnel, Unsent, WallTime, schedule};
+use adit::engine::{
+    Engine, Layout, Namespace, Reloaded, Route, Setup, Time, Transmit, Tunnel, Unsent, WallTime, schedule,
+};
 use adit::wire::payload::{Key, Secret};
 use adit::wire::probe::Arrived;
 use adit::wire::{Direction, Ends, Kind as ProbeKind, Onion, Style, gre};
@@ -313,6 +315,25 @@ impl Sim {
             assert!(!carrying.is_empty(), "no route to {prefix} carries traffic");
             assert!(carrying.iter().all(|effective| *effective == low), "{prefix}: {carrying:?}, lowest {low}");
         }
+    }
+
+    /// Another configuration. Far ends stay with the names of their tunnels, and so does what is under way.
+    pub(crate) fn reload(&mut self, layout: Layout) -> Reloaded {
+        let names: BTreeMap<String, usize> =
+            self.tunnels.iter().enumerate().map(|(index, tunnel)| (tunnel.name.clone(), index)).collect();
+        let known = |tunnel: &Tunnel| names.get(&tunnel.name).map_or_else(Far::default, |&at| self.far[at].clone());
+        let far = layout.tunnels.iter().map(known).collect();
+        for packet in self.air.values_mut() {
+            let name = &self.tunnels[packet.tunnel as usize].name;
+            // Of one that is gone only the bytes matter.
+            let index = layout.tunnels.iter().position(|tunnel| tunnel.name == *name).unwrap_or(0);
+            packet.tunnel = u32::try_from(index).unwrap();
+        }
+        (self.far, self.tunnels) = (far, layout.tunnels.clone());
+        let reloaded = self.engine.handle_reload(self.now, layout);
+        self.listen();
+        self.audit_routes();
+        reloaded
     }
 
     /// What an operator does between two wake-ups; the events it causes are taken.
