@@ -196,10 +196,11 @@ impl Daemon {
             tokio::select! {
                 biased;
                 () = &mut stop => break,
-                Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
+                // Clients that ask without a pause must keep nobody of ours from being heard.
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
                 news = news(&mut self.kernel) => self.heard = Some(news),
                 news = kept(&mut self.steersman) => self.hear_of_routes(news),
+                Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 () = self.spaces.readable() => {}
                 () = tokio::time::sleep(pause) => {}
             }

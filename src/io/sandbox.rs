@@ -112,6 +112,8 @@ fn allowed() -> Built {
         (libc::SYS_ioctl, vec![equal(1, libc::FIONBIO)?, equal(1, libc::TCGETS)?]),
         // A panic ends this process, and no other.
         (libc::SYS_tgkill, vec![equal(0, own)?]),
+        // A thread may give way to others.
+        (libc::SYS_setpriority, vec![both(equal_to(0, libc::PRIO_PROCESS)?, equal_to(1, 0)?)?]),
         // Asking for limits, not setting them.
         (libc::SYS_prlimit64, vec![equal(2, 0)?]),
     ];
@@ -143,10 +145,17 @@ fn arch() -> Result<seccompiler::TargetArch, seccompiler::Error> {
 }
 
 fn equal(argument: u8, value: impl TryInto<u64>) -> Result<SeccompRule, seccompiler::Error> {
+    Ok(SeccompRule::new(vec![equal_to(argument, value)?])?)
+}
+
+fn equal_to(argument: u8, value: impl TryInto<u64>) -> Result<SeccompCondition, seccompiler::Error> {
     // None of ours is negative.
     let value = value.try_into().unwrap_or(u64::MAX);
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
-    Ok(SeccompRule::new(vec![condition])?)
+    Ok(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?)
+}
+
+fn both(one: SeccompCondition, other: SeccompCondition) -> Result<SeccompRule, seccompiler::Error> {
+    Ok(SeccompRule::new(vec![one, other])?)
 }
 
 fn masked(argument: u8, flag: libc::c_int) -> Result<SeccompRule, seccompiler::Error> {

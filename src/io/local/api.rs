@@ -15,8 +15,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::admins::Admins;
+use super::list::{PIECE, list};
 use super::serve::{Peer, Places};
-use super::{Gap, Handle, OPENAPI, PIECE, sa};
+use super::{EVENTS, Gap, Handle, OPENAPI, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
 use crate::engine::route_view::Whereabouts;
@@ -24,6 +25,9 @@ use crate::engine::{Drain, Engine, Time};
 
 /// Bytes of a request's body that are read at most; no request needs any.
 pub(super) const BODY: usize = 64 << 10;
+
+/// Names among which the nearest to a wrong one is looked for: a hint is not worth more.
+const HINTED: usize = 4_096;
 
 /// What answers share.
 #[derive(Debug, Clone)]
@@ -138,9 +142,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 
 pub(super) type Answer<T> = Result<T, Problem>;
 
-async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
-    let views = handle.ask(Engine::tunnels).await.ok_or_else(Problem::stopping)?;
-    Ok(Json(json!({ "tunnels": views })))
+async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Response> {
+    list(handle, "tunnels", |engine, now, from| engine.tunnels_from(now, from, PIECE)).await
 }
 
 /// Asks about a tunnel by its name; an unknown one is answered with the nearest known.
@@ -155,7 +158,7 @@ pub(super) async fn about<R: Send + 'static>(
     let asked = name.clone();
     let answer = handle.ask(move |engine, now| match engine.find(&asked) {
         Some(tunnel) => question(engine, now, tunnel).ok_or_else(Vec::new),
-        None => Err(engine.names().map(str::to_owned).collect()),
+        None => Err(engine.names().take(HINTED).map(str::to_owned).collect()),
     });
     // The nearest name is looked for here, because it may take longer than a probe may wait.
     let known: Result<R, Vec<String>> = answer.await.ok_or_else(Problem::stopping)?;
@@ -212,9 +215,8 @@ pub(super) async fn may_change(peer: Peer, admins: Option<&Admins>) -> bool {
     }
 }
 
-async fn routes(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
-    let views = handle.ask(|engine, _| engine.route_views()).await.ok_or_else(Problem::stopping)?;
-    Ok(Json(json!({ "routes": views })))
+async fn routes(Shared(handle): Shared<Handle>) -> Answer<Response> {
+    list(handle, "routes", |engine, _, from| engine.route_views_from(from, PIECE)).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -267,7 +269,7 @@ async fn events(
             }
             let (gap, events) = handle.events(since, follow).await?;
             let last = events.last().map_or(since, |event| event.id);
-            let over = !follow && events.len() < PIECE;
+            let over = !follow && events.len() < EVENTS;
             Some((lines(gap, &events), (handle, last, over)))
         }
     };
