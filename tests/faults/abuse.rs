@@ -1,11 +1,17 @@
 //! The local socket under abuse, while very many tunnels are probed.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 
 use crate::attacker::{Attack, Attacker};
 use crate::crowd::{Crowd, MANY};
 use crate::kit::holds_within;
 use crate::process::most_memory;
+use crate::site::Site;
 use crate::table::{Row, lent, row};
 use crate::world::Case;
 
@@ -17,6 +23,11 @@ pub(crate) fn rows(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
             "fault_39_another_user_may_look_but_not_touch",
             "changes are for root, the daemon's user and `admin_group`, known by the kernel's word for who is at the other end",
             netns("commands::another_user_may_look_but_not_touch"),
+        ),
+        row(
+            "fault_39_a_follower_that_takes_nothing_loses_its_place",
+            "who follows the events and takes none for 15 s is hung up on; the others follow on",
+            dead_follower,
         ),
         attack(
             "fault_39_ten_thousand_connections",
@@ -44,6 +55,46 @@ pub(crate) fn rows(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
             Attack::Busy,
         ),
     ]
+}
+
+/// Events are told all the time, and one follower takes none.
+fn dead_follower() {
+    let site = Site::new();
+    let _daemon = site.daemon();
+    let follower = || {
+        let mut stream = UnixStream::connect(site.path("adit.sock")).unwrap();
+        write!(stream, "GET /v1/events?follow=true HTTP/1.1\r\nhost: adit\r\n\r\n").unwrap();
+        stream
+    };
+    let (dead, live) = (follower(), follower());
+    let mut live = BufReader::new(live).lines();
+    let is_gone = |stream: &UnixStream| {
+        let mut poll = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+        nix::poll::poll(&mut poll, PollTimeout::ZERO).unwrap();
+        poll[0].revents().unwrap().contains(PollFlags::POLLHUP)
+    };
+    let begin = crate::kills::now();
+    let mut drained = false;
+    // Some 200 bytes each; the kernel keeps some hundred thousand for whoever does not read.
+    let mut some = || {
+        for _ in 0..50 {
+            drained = !drained;
+            let path = if drained { "/v1/tunnels/ams-1/drain" } else { "/v1/tunnels/ams-1/undrain" };
+            assert_eq!(site.http("POST", path).0, 200);
+        }
+        let mut told = 0;
+        while told < 50 {
+            told += usize::from(live.next().expect("the other one follows on").unwrap().contains("\"drain\""));
+        }
+    };
+    while !is_gone(&dead) {
+        assert!(begin.elapsed() < crate::kit::PATIENCE, "it is still there");
+        some();
+    }
+    assert!(begin.elapsed() > Duration::from_secs(15), "patience");
+    // Longer than anybody may take who does not follow.
+    std::thread::sleep(Duration::from_secs(2));
+    some();
 }
 
 const LASTS: Duration = Duration::from_secs(6);
