@@ -148,7 +148,7 @@ fn half(socket: &Path, turn: usize) -> std::io::Result<()> {
 
 fn deaf(socket: &Path, turn: usize) -> std::io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
-    let path = ["/v1/tunnels", "/v1/events?follow=true", "/v1/routes", "/v1/events"][turn % 4];
+    let path = ["/v1/tunnels", "/v1/events?follow=true", "/v1/routes", "/v1/events", "/metrics"][turn % 5];
     write!(stream, "GET {path} HTTP/1.1\r\nhost: adit\r\n\r\n")?;
     // It writes on, to hear when nobody is there any more, and reads nothing.
     let begin = now();
@@ -195,7 +195,8 @@ fn busy(socket: &Path, turn: usize) -> std::io::Result<()> {
         "GET /v1/events",
         "POST /v1/tunnels/t1/sa/begin",
         "GET /v1/healthz",
-    ][turn % 8];
+        "GET /metrics",
+    ][turn % 9];
     write!(stream, "{request} HTTP/1.1\r\nhost: adit\r\n\r\n")?;
     match stream.read_to_end(&mut Vec::new()) {
         Ok(_) => Ok(()),

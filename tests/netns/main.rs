@@ -50,9 +50,11 @@ mod inlets;
 #[path = "../kills/mod.rs"]
 mod kills;
 mod kit;
+mod log;
 mod loss;
 mod manager;
 mod memory;
+mod metrics;
 mod parts;
 mod paths;
 mod sealed;
@@ -81,8 +83,10 @@ fn main() -> ExitCode {
         forgery::cases(),
         inlets::cases(),
         burden::cases(),
+        log::cases(),
         manager::cases(),
         memory::cases(),
+        metrics::cases(),
         parts::cases(),
         paths::cases(),
         devices::cases(),

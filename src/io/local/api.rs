@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::admins::Admins;
 use super::list::{PIECE, list};
 use super::serve::{Peer, Places};
+use super::shelf::Shelf;
 use super::{EVENTS, Gap, Handle, OPENAPI, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
@@ -35,6 +36,7 @@ pub(super) struct Desk {
     pub(super) handle: Handle,
     pub(super) admins: Option<Admins>,
     followers: Places,
+    texts: Shelf,
 }
 
 impl FromRef<Desk> for Handle {
@@ -57,13 +59,14 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
         .route("/v1/routes/lookup", get(lookup))
         .route("/v1/events", get(events))
         .route("/v1/healthz", get(healthz))
+        .route("/metrics", get(metrics))
         .route("/v1/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes another method: GET asks, POST changes")
         })
         .layer(axum::extract::DefaultBodyLimit::max(BODY))
-        .with_state(Desk { handle, admins, followers })
+        .with_state(Desk { handle, admins, followers, texts: Shelf::default() })
 }
 
 /// What answers while there is no place.
@@ -290,6 +293,11 @@ fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error>
     Ok(text.into())
 }
 
+async fn metrics(Shared(desk): Shared<Desk>) -> Answer<Response> {
+    let text = desk.texts.text(&desk.handle).await?;
+    Ok(([(header::CONTENT_TYPE, super::metrics::TYPE)], text).into_response())
+}
+
 async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
     let view = handle.ask(|engine, _| engine.self_view()).await.ok_or_else(Problem::stopping)?;
     let pairs = |pairs: Vec<(&'static str, u64)>| {
@@ -303,6 +311,7 @@ async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
         "rejected": Value::Object(pairs(view.rejected)),
         "hints": view.hints,
         "local_faults": Value::Object(pairs(view.local_faults)),
+        "fail_static": view.fail_static,
         "kernel_drifts": view.kernel_drifts,
         "last_event": view.last_event,
     })))

@@ -12,6 +12,8 @@
 //! | `patience` | clients that take nothing |
 //! | `api` | what can be asked, and the answers |
 //! | `list` | answers that may be long |
+//! | `metrics` | of that, what is measured, as OpenMetrics text |
+//! | `shelf` | how many of these texts there are |
 //! | `sa` | of that, security associations |
 //! | `openapi.json` | the description of that |
 
@@ -19,9 +21,11 @@ mod admins;
 mod api;
 mod bind;
 mod list;
+mod metrics;
 mod patience;
 mod sa;
 mod serve;
+mod shelf;
 
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
