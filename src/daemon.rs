@@ -17,6 +17,7 @@
 //! | `spaces`, `outlet` | what is open, on the side of the loop |
 //! | `kernel`, `keeper`, `kept` | a thread beside it: the kernel's associations; namespaces and devices that come and go |
 //! | [`mod@records`] | the pairs that ESP tunnels start with |
+//! | `renewal` | another configuration on its way, and taking it |
 //! | [`steer`] | whoever keeps the kernel's routes |
 //! | `tell` | events on their way out |
 
@@ -31,6 +32,7 @@ pub mod plan;
 pub mod prober;
 mod pulse;
 pub mod records;
+mod renewal;
 mod space;
 mod spaces;
 pub mod steer;
@@ -42,18 +44,20 @@ pub use tell::message_id;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
 
+use crate::config;
 use crate::engine::esp::Reserve;
 use crate::engine::ledger::{Identity, Kind, Lost, NotReserved};
 use crate::engine::numbers::Numbers;
 use crate::engine::{Engine, Material, Need, Pair, Setup, Transmit, WallTime};
 use crate::io::clock::Clock;
-use crate::io::ledger::{Clerk, Report};
+use crate::io::ledger::{Clerk, Recorder, Report};
 use crate::io::local::{Bound, Handle, Question};
 use crate::io::raw::{Drained, Inbox};
 use crate::wire::esp::IvSeed;
@@ -65,6 +69,7 @@ use outside::{Host, Outside};
 use plan::Plan;
 use pulse::Pulse;
 use records::Records;
+use renewal::{Reloads, Renewal, Waiting};
 use spaces::Spaces;
 use steer::Steersman;
 
@@ -102,6 +107,20 @@ pub struct Daemon {
     questions: mpsc::Receiver<Question>,
     last_event: watch::Sender<u64>,
     record: Option<BufWriter<File>>,
+    state_dir: Option<PathBuf>,
+    machine: Identity,
+    /// The way to the record of sequence numbers, for questions.
+    recorder: Arc<OnceLock<Recorder>>,
+    /// What was written of the daemon itself at its start.
+    settings: Option<config::Daemon>,
+    /// The tag of the kernel's routes, since there is one.
+    protocol: Option<u8>,
+    /// How many configurations there were before this one.
+    generation: u32,
+    reloads: Reloads,
+    /// Another configuration, while it waits, and when it is ready.
+    renewing: Option<Waiting>,
+    renewed: Option<(Box<Renewal>, Records)>,
     /// What outlives this process.
     memory: Option<Memory>,
     told: u64,
@@ -121,8 +140,8 @@ impl Daemon {
     }
 
     fn begin(plan: Plan, host: Host, outside: Outside) -> io::Result<(Self, Handle, Option<Bound>)> {
-        let Host { machine, record } = host;
-        let Outside { found, line, steersman, steers, bound, pulse } = outside;
+        let Host { machine, record, settings } = host;
+        let Outside { found, line, steersman, steers, bound, pulse, generation } = outside;
         let mut spaces = Spaces::new(&plan.spaces());
         let record = record.map(BufWriter::new);
         let clock = Clock::start();
@@ -143,7 +162,9 @@ impl Daemon {
         };
         let (ask, questions) = mpsc::channel(QUESTIONS);
         let (last_event, heard) = watch::channel(0);
-        let recorder = clerk.as_ref().map(Clerk::recorder);
+        let (reload, reloads) = mpsc::channel(QUESTIONS);
+        let recorder = clerk.as_ref().map_or_else(OnceLock::new, |clerk| OnceLock::from(clerk.recorder()));
+        let reloads = Reloads::new(reloads, pulse.clone());
         let mut daemon = Self {
             engine: Engine::new(now, clock.wall(), setup),
             clerk,
@@ -159,19 +180,29 @@ impl Daemon {
             questions,
             last_event,
             record,
+            protocol: plan.steering.as_ref().map(|steering| steering.kernel.protocol),
+            state_dir: plan.state_dir,
+            machine,
+            recorder: Arc::new(recorder),
+            settings,
+            generation,
+            reloads,
+            renewing: None,
+            renewed: None,
             memory: None,
             told: 0,
         };
         daemon.engine.set_fail_static(plan.fail_static);
-        daemon.remember(plan.state_dir.as_deref());
+        daemon.remember();
         found.into_iter().try_for_each(|news| daemon.learn(news))?;
         daemon.hear_of_kernel();
-        Ok((daemon, Handle::new(ask, heard).recording(recorder), bound))
+        let handle = Handle::new(ask, heard).recording(Arc::clone(&daemon.recorder)).reloading(reload);
+        Ok((daemon, handle, bound))
     }
 
     /// Takes up what an earlier run knew.
-    fn remember(&mut self, state_dir: Option<&Path>) {
-        let Some(state_dir) = state_dir else { return };
+    fn remember(&mut self) {
+        let Some(state_dir) = &self.state_dir else { return };
         let now = self.clock.now();
         match Memory::open(state_dir) {
             Ok((memory, remembered, complaints)) => {
@@ -199,7 +230,10 @@ impl Daemon {
                 () = &mut stop => break,
                 // Clients that ask without a pause must keep nobody of ours from being heard.
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
-                news = news(&mut self.kernel) => self.heard = Some(news),
+                // What comes after another configuration is told by its numbers.
+                news = news(&mut self.kernel), if self.renewing.is_none() => self.heard = Some(news),
+                renewed = renewal::records(&mut self.renewing) => self.renewed = Some(renewed),
+                Some(asker) = self.reloads.next() => self.reloads.pass_on(asker),
                 news = kept(&mut self.steersman) => self.hear_of_routes(news),
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 () = self.spaces.readable() => {}
@@ -277,10 +311,14 @@ impl Daemon {
 
     /// Takes what is known of the kernel before anything is sent.
     fn hear_of_kernel(&mut self) {
+        self.renew();
         let next = |daemon: &mut Self| daemon.heard.take().or_else(|| daemon.kernel.as_mut()?.try_recv().ok());
-        while let Some(news) = next(self) {
+        while self.renewing.is_none()
+            && let Some(news) = next(self)
+        {
             // What could not be used has been told, and is tried again.
             let _ = self.learn(news);
+            self.renew();
         }
         self.spaces.note_interfaces(&mut self.engine);
     }
@@ -294,6 +332,8 @@ impl Daemon {
             News::Associations(namespace, Ok(known)) => engine.handle_kernel_associations(now, namespace, known),
             News::Associations(_, Err(why)) => engine.handle_unseen(now, &why),
             News::Withheld(tunnel, why) => engine.handle_withheld(now, tunnel, why),
+            News::Renewed(renewal) => self.begin_renewal(renewal),
+            News::NotRenewed(questions, why) => self.refuse_renewal(&questions, &why),
         }
         Ok(())
     }
@@ -310,14 +350,17 @@ impl Daemon {
     fn hear_of_routes(&mut self, news: Option<steer::News>) {
         let now = self.clock.now();
         let Some(news) = news else {
-            self.steersman = None;
             let what = "nobody keeps the kernel's routes any more: they stay as they are; restart adit".to_owned();
             return self.engine.handle_kernel_warning(now, what);
         };
         match news {
             // That is for whoever waits for the whole daemon.
             steer::News::Reconciled => {}
-            steer::News::Standings(standings) => self.engine.handle_standings(standings),
+            // Others are of routes that had these numbers before.
+            steer::News::Standings(generation, standings) if generation == self.generation => {
+                self.engine.handle_standings(standings);
+            }
+            steer::News::Standings(..) => {}
             steer::News::Drift { netns, count, changes } => {
                 self.engine.handle_kernel_drift(now, netns, count, changes);
             }

@@ -83,6 +83,12 @@ pub enum Command {
     Drain(Drain),
     /// Let traffic come back to a drained tunnel
     Undrain(Undrain),
+    /// Have the daemon read its configuration again
+    ///
+    /// What SIGHUP does, but waits for the outcome. A configuration that is wrong is refused whole, with every
+    /// problem at its place, and nothing changes. Tunnels that are the same as before are not disturbed: they keep
+    /// their state, their samples and their probes under way, and cause no change of a route.
+    Reload,
     /// Hand security associations to an ESP tunnel, show them, or begin their sequence numbers
     #[command(subcommand)]
     Sa(Sa),

@@ -33,6 +33,11 @@ pub(super) async fn post(socket: &Path, path: &str) -> Result<Value, Failure> {
     post_body(socket, path, Bytes::new()).await
 }
 
+/// Asks for a change that may take the daemon as long as it has for any request.
+pub(super) async fn post_slow(socket: &Path, path: &str) -> Result<Value, Failure> {
+    whole(begin(socket, Method::POST, path, Bytes::new()).await?).await
+}
+
 /// Asks for a change that is described in the body.
 pub(super) async fn post_body(socket: &Path, path: &str, body: Bytes) -> Result<Value, Failure> {
     in_time(socket, whole(request(socket, Method::POST, path, body).await?)).await

@@ -20,6 +20,7 @@ mod explain;
 mod generate;
 mod log;
 mod reflect;
+mod reload;
 mod replay;
 mod routes;
 mod run;
@@ -118,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Events(events) => events::run(&socket, &events),
         Command::Drain(drain) => drain::drain(&socket, &drain),
         Command::Undrain(undrain) => drain::undrain(&socket, &undrain),
+        Command::Reload => reload::run(&socket),
         Command::Sa(sa) => sa::run(&socket, &sa),
         Command::Replay(replay) => replay::run(&replay),
         Command::Reflect(reflect) => reflect::run(&reflect),

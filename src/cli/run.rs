@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use tokio::signal::unix::{self, SignalKind, signal};
 
@@ -24,7 +25,8 @@ pub(super) fn run(args::Run { config: path, dry_run }: args::Run) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
-        let steward = Steward::start(&texts, config, dry_run).map_err(failure)?;
+        let load = Arc::new(move || Texts::gather(&path));
+        let steward = Steward::start(&texts, config, dry_run, load).map_err(failure)?;
         steward.keep(async || signals.next().await).await.map_err(failure)?;
         Ok(Exit::Done)
     })

@@ -36,6 +36,20 @@ impl Default for Daemon {
 }
 
 impl Daemon {
+    /// The keys whose values are others in `other`, which a running daemon cannot take.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let Self { socket, socket_group, admin_group, state_dir, record } = other;
+        let same = [
+            ("socket", &self.socket == socket),
+            ("socket_group", &self.socket_group == socket_group),
+            ("admin_group", &self.admin_group == admin_group),
+            ("state_dir", &self.state_dir == state_dir),
+            ("record", &self.record == record),
+        ];
+        same.into_iter().filter(|(_, same)| !same).map(|(key, _)| key).collect()
+    }
+
     pub(super) fn read(root: &mut Section<'_>) -> Self {
         let usual = Self::default();
         let Some(mut section) = root.section("daemon", "[daemon]") else { return usual };

@@ -1,6 +1,6 @@
 //! One namespace as it is kept: what is wanted there, and what is held of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -64,6 +64,11 @@ impl Kept {
         self.namespace
     }
 
+    /// Whether it is looked for by a name.
+    pub(super) fn is_named(&self) -> bool {
+        self.space.is_wanted() && self.space.name.is_some()
+    }
+
     pub(super) const fn space(&self) -> &Space {
         &self.space
     }
@@ -71,6 +76,9 @@ impl Kept {
     /// Whether nothing can change here.
     pub(super) fn is_still(&self) -> bool {
         let Space { name, exits, inspected, .. } = &self.space;
+        if !self.space.is_wanted() {
+            return true;
+        }
         let is_followed = self.here.as_ref().is_some_and(|here| here.watch.is_some());
         name.is_none() && inspected.is_empty() && !is_followed && !exits.iter().any(|(_, exit)| exit.has_device())
     }
@@ -93,15 +101,63 @@ impl Kept {
             }
             Some(Seen::Refused(error)) => return Err(self.space.explained(error)),
         };
-        let open = self.space.open(file.as_deref()).map_err(|error| self.space.explained(error))?;
-        let lacking =
-            open.ways.iter().zip(&self.space.exits).filter_map(|(way, exit)| Some((way.as_ref().err()?, exit)));
-        for (error, (_, exit)) in lacking {
-            if error.kind() != io::ErrorKind::NotFound {
-                return Err(io::Error::new(error.kind(), self.space.lack(exit, error)));
-            }
-        }
+        let open = opened(&self.space, None, file.as_deref())?;
         Ok(self.hold(file, open))
+    }
+
+    /// Opens what another configuration wants here beside what is open.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub(super) fn prepare(&self, space: &Space) -> io::Result<Option<Open>> {
+        let here = self.here.as_ref();
+        here.map(|here| opened(space, Some(&self.space), here.file.as_deref())).transpose()
+    }
+
+    /// Keeps what another configuration wants from now on, with what was opened for it. What there is to tell
+    /// of that.
+    pub(super) fn renew(&mut self, space: Space, open: Option<Open>, tell: &UnboundedSender<News>) -> Vec<News> {
+        let before = std::mem::replace(&mut self.space, space);
+        for inspected in &mut self.space.inspected {
+            inspected.withheld =
+                before.inspected.iter().find(|known| known.is_same(inspected)).and_then(|known| known.withheld);
+        }
+        let withheld = self.space.inspected.iter().filter(|inspected| inspected.withheld.is_some());
+        let mut news: Vec<News> = withheld.map(|known| News::Withheld(known.tunnel, known.withheld)).collect();
+        let (Some(here), Some(Open { receivers, ways, watch })) = (&mut self.here, open) else { return news };
+        let mut known: BTreeMap<Egress, Standing> =
+            before.exits.iter().map(|(egress, _)| *egress).zip(std::mem::take(&mut here.ways)).collect();
+        let (mut fresh, mut ways) = (Vec::new(), ways.into_iter());
+        for (egress, exit) in &self.space.exits {
+            let standing = known.remove(egress).or_else(|| {
+                let way = ways.next()?.map_err(|error| self.space.lack(exit, &error));
+                let standing = Standing::of(&way);
+                fresh.push((*egress, way));
+                Some(standing)
+            });
+            here.ways.extend(standing);
+        }
+        if !self.space.has_esp
+            && here.following.take().is_some_and(|following| {
+                following.abort();
+                true
+            })
+        {
+            news.push(News::Associations(self.namespace, Ok(BTreeSet::new())));
+        }
+        if let Some(watch) = &watch {
+            news.push(News::Associations(self.namespace, watch.associations().map_err(|error| error.to_string())));
+        }
+        here.watch = watch;
+        news.push(News::There(self.namespace, Sockets { receivers, ways: fresh }));
+        self.follow(tell, None);
+        news
+    }
+
+    /// Of a namespace that has just been opened: what the kernel seals itself.
+    pub(super) fn associations(&self) -> Option<News> {
+        let watch = self.here.as_ref()?.watch.as_ref()?;
+        Some(News::Associations(self.namespace, watch.associations().map_err(|error| error.to_string())))
     }
 
     /// Takes note of what is open, and passes it on.
@@ -161,7 +217,7 @@ impl Kept {
     }
 
     fn open(&mut self, file: Arc<File>, tell: &UnboundedSender<News>) -> Result<(), ()> {
-        let open = self.space.open(Some(&file)).map_err(|error| {
+        let open = self.space.open(None, Some(&file)).map_err(|error| {
             self.miss(tell, format!("{} cannot be used: {error}", self.space.title()));
         })?;
         // What the kernel seals itself must be known before a probe is sealed.
@@ -232,7 +288,9 @@ impl Kept {
     /// Asks whether a tunnel's device would drop its probes, and tells if that has changed.
     pub(super) fn inspect(&mut self, at: usize, tell: &UnboundedSender<News>) {
         let Self { space, here: Some(here), .. } = self else { return };
-        let Inspected { tunnel, device, source, destination, withheld } = &mut space.inspected[at];
+        let Some(Inspected { tunnel, device, source, destination, withheld }) = space.inspected.get_mut(at) else {
+            return;
+        };
         let ask = || Ok((device::index(device)?, device::withheld(device, *source, *destination)?));
         // A device that is missing is refused where a probe is sent.
         let asked = netns::within(here.file.as_deref(), ask).ok();
@@ -250,6 +308,22 @@ impl Kept {
             self.look_after(tell);
         }
     }
+}
+
+/// Opens everything that was not wanted `before`, with the reason where that fails: a device that is missing
+/// is none.
+fn opened(space: &Space, before: Option<&Space>, file: Option<&File>) -> io::Result<Open> {
+    let open = space.open(before, file).map_err(|error| space.explained(error))?;
+    let is_new = |egress| before.is_none_or(|before| before.exits.iter().all(|(known, _)| *known != egress));
+    let exits = space.exits.iter().filter(|(egress, _)| is_new(*egress));
+    for ((_, exit), way) in exits.zip(&open.ways) {
+        if let Err(error) = way
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(io::Error::new(error.kind(), space.lack(exit, error)));
+        }
+    }
+    Ok(open)
 }
 
 impl Standing {

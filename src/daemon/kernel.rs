@@ -9,9 +9,11 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::keeper::Keeper;
+use super::renewal::Renewal;
 use super::space::Way;
 use crate::engine::{Egress, Namespace};
 use crate::io::clock::Clock;
+use crate::io::local::NotReloaded;
 use crate::io::raw::{Opened, Receiver};
 use crate::io::xfrm::follow::{Pending, REST, Seen, aside};
 
@@ -32,6 +34,11 @@ pub(super) enum News {
     Missing(Namespace, String),
     /// Another way out, or why there is none.
     Way(Egress, Result<Way, String>),
+    /// Another configuration, with everything open that it needs beside what is open already. What is told
+    /// from here on is told by its numbers.
+    Renewed(Box<Renewal>),
+    /// Another configuration that was asked for by these questions is refused, and why: nothing has changed.
+    NotRenewed(Vec<u32>, NotReloaded),
 }
 
 /// What was opened in a namespace.
@@ -48,6 +55,8 @@ pub(super) enum Wish {
     Again(Namespace),
     /// Close this: the kernel may take its time.
     Close(Vec<Receiver>, Vec<Way>),
+    /// Keep what another configuration wants.
+    Renew(Box<Renewal>),
 }
 
 /// The line to the thread.
@@ -66,18 +75,22 @@ pub(super) struct Inspected {
     pub(super) withheld: Option<&'static str>,
 }
 
+impl Inspected {
+    /// Whether the same is asked of the same device.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (&self.device, self.source, self.destination) == (&other.device, other.source, other.destination)
+    }
+}
+
 /// Begins to look, and returns when all associations of now have been told. It ends when nobody listens
-/// any more. `None` if there is nothing to look at.
+/// any more.
 ///
 /// # Errors
 /// No room for a thread or its runtime.
-pub(super) fn watch(keeper: Keeper) -> io::Result<Option<Line>> {
-    if keeper.is_idle() {
-        return Ok(None);
-    }
+pub(super) fn watch(keeper: Keeper) -> io::Result<Line> {
     let (wishes, wished) = unbounded_channel();
     let news = aside(move |tell, pending| look(keeper, wished, tell, pending))?;
-    Ok(Some(Line { news, wishes }))
+    Ok(Line { news, wishes })
 }
 
 async fn look(mut keeper: Keeper, wished: UnboundedReceiver<Wish>, tell: UnboundedSender<News>, pending: Pending) {
@@ -93,10 +106,11 @@ async fn look(mut keeper: Keeper, wished: UnboundedReceiver<Wish>, tell: Unbound
 /// Asks again and again which devices would drop probes: routes come and go.
 async fn inspect(keeper: &RefCell<Keeper>, pending: Pending, tell: &UnboundedSender<News>) {
     let clock = Clock::start();
-    let (devices, mut pending) = (keeper.borrow().inspected(), Some(pending));
+    let mut pending = Some(pending);
     loop {
         let begin = clock.now();
-        for &device in &devices {
+        let devices = keeper.borrow().inspected();
+        for device in devices {
             keeper.borrow_mut().inspect(device, tell);
             tokio::task::yield_now().await;
         }
@@ -116,7 +130,7 @@ async fn keep(keeper: &RefCell<Keeper>, mut wished: UnboundedReceiver<Wish>, tel
                 Some(wish) => keeper.borrow_mut().grant(wish, tell),
                 None => return,
             },
-            () = &mut pause => {
+            () = &mut pause, if !keeper.borrow().is_idle() => {
                 let begin = clock.now();
                 keeper.borrow_mut().round(tell);
                 pause.set(tokio::time::sleep((clock.now().since(begin) * REST).max(ROUND)));

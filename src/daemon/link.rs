@@ -25,10 +25,11 @@ use zeroize::Zeroizing;
 use super::steer;
 use crate::config::Texts;
 use crate::engine::{Egress, Namespace};
+use crate::io::local::NotReloaded;
 use crate::wire::Family;
 use crate::wire::filter::Protocol;
 
-pub(super) use inward::{Inward, Supplies};
+pub(super) use inward::{Begun, Inward, Supplies};
 pub(super) use outward::{Outward, Parcel};
 pub(super) use request::Request;
 
@@ -47,8 +48,13 @@ pub(super) enum Word {
     Associations(Namespace, Result<BTreeSet<(IpAddr, u32)>, String>),
     /// Which reason a tunnel's device has to drop its probes (a place in `io::device::WITHHELD`).
     Withheld(u32, Option<u8>),
-    /// All that is there has been told: begin to probe.
+    /// All that is there, or new there, has been told: begin to probe.
     Go,
+    /// Another configuration, of this generation, asked for by these questions. What is open for it follows,
+    /// up to a [`Word::Go`].
+    Renew(u32, Vec<u32>, Packed),
+    /// The configuration that these questions asked for is refused.
+    NotRenewed(Vec<u32>, NotReloaded),
     /// News of the kernel's routes.
     Routes(steer::News),
     /// Nobody keeps them any more.
@@ -64,6 +70,8 @@ pub(super) enum Word {
 pub(super) struct Begin {
     /// The configuration.
     pub(super) texts: Packed,
+    /// How many there were before it.
+    pub(super) generation: u32,
     /// The steward's process.
     pub(super) steward: u32,
     /// Changes of the kernel's routes are printed instead of made.

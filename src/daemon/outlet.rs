@@ -60,6 +60,16 @@ impl Outlet {
         Self { title, namespace, is_device, way: None }
     }
 
+    /// One that nobody leaves by.
+    pub(super) const fn unused() -> Self {
+        Self::new(String::new(), Namespace::MAX, false)
+    }
+
+    /// Whether anybody is to leave by it.
+    pub(super) const fn is_wanted(&self) -> bool {
+        self.namespace != Namespace::MAX
+    }
+
     pub(super) fn title(&self) -> &str {
         &self.title
     }

@@ -11,6 +11,7 @@ use super::kernel::{self, Line, News};
 use super::link::{Request, Supplies};
 use super::plan::Plan;
 use super::steer::Steersman;
+use crate::config;
 use crate::engine::ledger::Identity;
 use crate::io::ledger::this_machine;
 use crate::io::local::{self, Bound};
@@ -19,6 +20,8 @@ use crate::io::local::{self, Bound};
 pub(super) struct Host {
     pub(super) machine: Identity,
     pub(super) record: Option<File>,
+    /// What was written of the daemon itself.
+    pub(super) settings: Option<config::Daemon>,
 }
 
 impl Host {
@@ -31,7 +34,7 @@ impl Host {
             let file = OpenOptions::new().create(true).append(true).open(&path);
             file.map_err(|error| io::Error::new(error.kind(), format!("cannot record to {}: {error}", path.display())))
         });
-        Ok(Self { machine: this_machine(), record: record.transpose()? })
+        Ok(Self { machine: this_machine(), record: record.transpose()?, settings: None })
     }
 }
 
@@ -46,6 +49,8 @@ pub(super) struct Outside {
     pub(super) bound: Option<Bound>,
     /// The way to show that the loop goes on.
     pub(super) pulse: Option<UnboundedSender<Request>>,
+    /// How many configurations there were before this one.
+    pub(super) generation: u32,
 }
 
 impl Outside {
@@ -56,16 +61,17 @@ impl Outside {
     pub(super) fn here(plan: &mut Plan) -> io::Result<Self> {
         let (keeper, found) = Keeper::start(plan.spaces())?;
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
-        let line = kernel::watch(keeper)?;
+        let line = Some(kernel::watch(keeper)?);
         let steers = plan.steers();
-        let steersman = plan.steering.take().map(Steersman::start).transpose()?;
-        Ok(Self { found, line, steersman, steers, bound, pulse: None })
+        let steersman = plan.steering.take().map(|steering| Steersman::start(steering, 0)).transpose()?;
+        Ok(Self { found, line, steersman, steers, bound, pulse: None, generation: 0 })
     }
 
     /// Has it from the steward.
     pub(super) fn handed(plan: &Plan, supplies: Supplies, bound: Option<Bound>) -> Self {
-        let Supplies { found, line, steersman, pulse, .. } = supplies;
-        let steersman = plan.steering.is_some().then_some(steersman);
-        Self { found, line: Some(line), steersman, steers: plan.steers(), bound, pulse: Some(pulse) }
+        let Supplies { found, line, steersman, pulse, generation, .. } = supplies;
+        // It may be that nothing is to be kept so far.
+        let (line, steersman) = (Some(line), Some(steersman));
+        Self { found, line, steersman, steers: plan.steers(), bound, pulse: Some(pulse), generation }
     }
 }

@@ -1,6 +1,6 @@
 //! From a configuration to what must be opened: which sockets, in which namespaces, for whom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::kernel::Inspected;
@@ -40,6 +40,14 @@ pub struct Plan {
     pub record: Option<PathBuf>,
 }
 
+/// The numbers that namespaces and ways out have been given so far. A number keeps its meaning from one plan
+/// to the next, so that whatever is under way with it is not mistaken.
+#[derive(Clone, Default)]
+pub(super) struct Numbering {
+    namespaces: Vec<Option<Netns>>,
+    egresses: Vec<(Namespace, Exit)>,
+}
+
 /// By what probes leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
@@ -53,6 +61,11 @@ impl Plan {
     /// The plan for a configuration.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        Self::after(Numbering::default(), config)
+    }
+
+    /// The plan for a configuration that follows another one.
+    pub(super) fn after(Numbering { namespaces, egresses }: Numbering, config: Config) -> Self {
         let steering = Steering::of(&config);
         let daemon = config.daemon;
         let access = Access { path: daemon.socket, readers: daemon.socket_group, admins: daemon.admin_group };
@@ -62,8 +75,8 @@ impl Plan {
             fail_static: config.fail_static,
             steering,
             places: config.places.iter().map(config::Place::named).collect(),
-            namespaces: Vec::new(),
-            egresses: Vec::new(),
+            namespaces,
+            egresses,
             material: BTreeMap::new(),
             state_dir: Some(daemon.state_dir),
             access: Some(access),
@@ -95,6 +108,22 @@ impl Plan {
         self.tunnels.push(Tunnel { name, onion, check, namespace, egress, terms, interface: None });
     }
 
+    /// The numbers that are given.
+    pub(super) fn numbering(&self) -> Numbering {
+        Numbering { namespaces: self.namespaces.clone(), egresses: self.egresses.clone() }
+    }
+
+    /// Gives the numbers that [`Self::new`] would give: for somebody who knows of no plan before.
+    pub(super) fn renumber(&mut self) {
+        let namespaces = std::mem::take(&mut self.namespaces);
+        let egresses = std::mem::take(&mut self.egresses);
+        for tunnel in &mut self.tunnels {
+            tunnel.namespace = index_of(&mut self.namespaces, namespaces[tunnel.namespace as usize].clone());
+            let exit = egresses[tunnel.egress as usize].1.clone();
+            tunnel.egress = index_of(&mut self.egresses, (tunnel.namespace, exit));
+        }
+    }
+
     /// The same, but changes of the kernel's routes are printed instead of made.
     #[must_use]
     pub(super) fn dry(mut self, dry_run: bool) -> Self {
@@ -109,10 +138,11 @@ impl Plan {
         self.steering.as_ref().is_some_and(|steering| !steering.dry_run)
     }
 
-    /// What is wanted in each namespace.
+    /// What is wanted in each namespace; nothing in those that no tunnel is in any more.
     pub(super) fn spaces(&self) -> Vec<Space> {
+        let used: BTreeSet<Egress> = self.tunnels.iter().map(|tunnel| tunnel.egress).collect();
         let space = |(namespace, name): (Namespace, &Option<Netns>)| {
-            let exits = (0..).zip(&self.egresses).filter(|(_, (of, _))| *of == namespace);
+            let exits = (0..).zip(&self.egresses).filter(|(egress, (of, _))| *of == namespace && used.contains(egress));
             let is_esp = |tunnel: &Tunnel| tunnel.namespace == namespace && tunnel.terms.is_some();
             Space {
                 name: name.clone(),

@@ -11,7 +11,7 @@ use nix::unistd::{Gid, getppid};
 use tokio::sync::watch;
 
 use super::Daemon;
-use super::link::{Begin, Inward};
+use super::link::{Begin, Begun, Inward};
 use super::outside::{Host, Outside};
 use super::plan::Plan;
 use crate::config::{Config, Problems};
@@ -41,7 +41,7 @@ impl From<io::Error> for NotBegun {
 /// What is missing.
 pub fn serve<F: FnOnce()>(line: OwnedFd, log: impl FnOnce(Option<OwnedFd>) -> F) -> Result<(), NotBegun> {
     let line = Inward::new(line);
-    let (Begin { texts, steward, dry_run, admins, relays }, handed) = line.begin()?;
+    let (Begin { texts, generation, steward, dry_run, admins, relays }, handed) = line.begin()?;
     // Nobody else could hand over anything, or keep routes.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)?;
     if u32::try_from(getppid().as_raw()) != Ok(steward) {
@@ -50,13 +50,14 @@ pub fn serve<F: FnOnce()>(line: OwnedFd, log: impl FnOnce(Option<OwnedFd>) -> F)
     let mut handed = handed.into_iter();
     let begin_log = log(relays.then(|| handed.next()).flatten());
     let config = Config::of_texts(&texts.unpack()?).map_err(NotBegun::Config)?;
+    let settings = config.daemon.clone();
     let mut plan = Plan::new(config).dry(dry_run);
-    let host = Host::open(&mut plan)?;
+    let host = Host { settings: Some(settings), ..Host::open(&mut plan)? };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     shut_in(plan.state_dir.as_deref());
     // From here on there are threads.
     begin_log();
-    let supplies = line.supplies()?;
+    let supplies = line.supplies(&plan, Begun { generation, dry_run })?;
     let mut stop = supplies.stop.clone();
     let membership = supplies.membership.clone();
     let admins = admins.map(Gid::from_raw);

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
 
 use super::pair;
 use crate::engine::ledger::{Begin, Identity, Kind, Lost, NotReserved};
 use crate::engine::numbers::{Numbers, beyond};
 use crate::engine::{Material, Start, WallTime};
-use crate::io::ledger::{Clerk, Ledger, spawn};
+use crate::io::ledger::{Clerk, Ledger, Recorder, spawn};
 
 /// Pairs from key files, each with its numbers or with the reason why there are none.
 pub struct Records {
@@ -74,6 +78,44 @@ impl Records {
         Ok(Self { clerk: Some(spawn(ledger)?), starts })
     }
 
+    /// What pairs start with that come while the daemon runs: where the record says, or, if it cannot be used,
+    /// with the reason why they cannot. `recorder` is the way to it, if it is open already.
+    pub(super) async fn join(
+        recorder: Option<Recorder>,
+        state_dir: PathBuf,
+        machine: Identity,
+        wall: WallTime,
+        pairs: BTreeMap<u32, (String, Material)>,
+    ) -> Self {
+        let opened = move || Ledger::open(&state_dir, machine).and_then(spawn);
+        let (clerk, recorder) = match recorder {
+            Some(recorder) => (None, Ok(recorder)),
+            // Once in a life; a disk may take its time.
+            None => {
+                match tokio::task::spawn_blocking(opened).await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+                    Ok(clerk) => {
+                        let recorder = clerk.recorder();
+                        (Some(clerk), Ok(recorder))
+                    }
+                    Err(error) => (None, Err(format!("the record of sequence numbers cannot be used: {error}"))),
+                }
+            }
+        };
+        let starts = pairs.into_iter().map(async |(tunnel, (name, material))| {
+            let numbers = match &recorder {
+                Ok(recorder) => resumed(recorder, &name, &material, wall).await,
+                Err(why) => Err(why.clone()),
+            };
+            let (numbers, lost) = numbers.map_or_else(|why| (NO_NUMBERS, Some(why)), |numbers| (numbers, None));
+            match pair(&material, numbers) {
+                Ok(pair) => (tunnel, Start { pair: Some(pair), lost }),
+                Err(error) => (tunnel, Start { pair: None, lost: Some(format!("no random numbers: {error}")) }),
+            }
+        });
+        // All of them ask at once, and are answered after one write.
+        Self { clerk, starts: join_all(starts).await.into_iter().collect() }
+    }
+
     fn unusable(pairs: &BTreeMap<u32, Material>, why: &str) -> io::Result<Self> {
         let start = |material: &Material| -> io::Result<Start> {
             Ok(Start { pair: Some(pair(material, NO_NUMBERS)?), lost: Some(why.to_owned()) })
@@ -82,6 +124,26 @@ impl Records {
         Ok(Self { clerk: None, starts: starts.collect::<io::Result<_>>()? })
     }
 }
+
+/// The numbers that a pair goes on with, the first of them reserved; or why nobody knows.
+async fn resumed(recorder: &Recorder, name: &str, material: &Material, wall: WallTime) -> Result<Numbers, String> {
+    let silent = || "the record of sequence numbers does not answer; reload once more".to_owned();
+    let said = |lost: Lost| format!("{lost}; {}", lost.remedy(name, Kind::Static));
+    let key = material.outbound_key();
+    let mark = timeout(PATIENCE, recorder.mark(key)).await.map_err(|_| silent())?.map_err(|_| silent())?;
+    let mut numbers = Numbers::resume(mark.map_err(said)?, wall, material.last());
+    let Some(mark) = numbers.wants() else { return Ok(numbers) };
+    match timeout(PATIENCE, recorder.raise(key, mark)).await {
+        Ok(Ok(Ok(()))) => numbers.grant(mark),
+        Ok(Ok(Err(NotReserved::Lost(lost)))) => return Err(said(lost)),
+        // It is asked for again.
+        Ok(Ok(Err(NotReserved::Unwritten(_)))) | Ok(Err(_)) | Err(_) => numbers.retry(),
+    }
+    Ok(numbers)
+}
+
+/// How long the record may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Of a pair that nobody may use: not one number is reserved.
 const NO_NUMBERS: Numbers = Numbers::new(1, 1, 1);

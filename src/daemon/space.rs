@@ -38,13 +38,18 @@ pub(super) enum Way {
 /// What is open in one namespace.
 pub(super) struct Open {
     pub(super) receivers: Vec<Opened>,
-    /// By the place of the exit. One that has a device may be missing.
+    /// By the place among the new exits. One that has a device may be missing.
     pub(super) ways: Vec<io::Result<Way>>,
     /// The kernel's associations, where there are ESP tunnels and it can be asked for them.
     pub(super) watch: Option<xfrm::Opened>,
 }
 
 impl Space {
+    /// Whether anything is wanted in it.
+    pub(super) const fn is_wanted(&self) -> bool {
+        !self.receivers.is_empty()
+    }
+
     /// What people call it.
     pub(super) fn title(&self) -> String {
         self.name.as_ref().map_or_else(|| "the network namespace of adit".to_owned(), title)
@@ -69,20 +74,25 @@ impl Space {
         }
     }
 
-    /// Opens everything in the namespace that `file` stands for.
+    /// Opens everything in the namespace that `file` stands for, so far as it was not wanted there `before`.
     ///
     /// # Errors
     /// What the kernel refused, but for a device.
-    pub(super) fn open(&self, file: Option<&File>) -> io::Result<Open> {
+    pub(super) fn open(&self, before: Option<&Self>, file: Option<&File>) -> io::Result<Open> {
+        let is_new = |egress| before.is_none_or(|before| before.exits.iter().all(|(known, _)| *known != egress));
+        let is_unheard = |kind| before.is_none_or(|before| !before.receivers.contains(kind));
         netns::within(file, || {
-            let open = |&(family, protocol)| raw::open_receiver(family, protocol, Pass::Answers);
-            let receivers = self.receivers.iter().map(open).collect::<io::Result<_>>()?;
-            let ways = self.exits.iter().map(|(_, exit)| match open_exit(exit, self.to_hand) {
+            let open = |&(family, protocol): &_| raw::open_receiver(family, protocol, Pass::Answers);
+            let receivers = self.receivers.iter().filter(|kind| is_unheard(kind));
+            let receivers = receivers.map(open).collect::<io::Result<_>>()?;
+            let exits = self.exits.iter().filter(|(egress, _)| is_new(*egress));
+            let ways = exits.map(|(_, exit)| match open_exit(exit, self.to_hand) {
                 Err(error) if !exit.has_device() => Err(error),
                 way => Ok(way),
             });
             let ways = ways.collect::<io::Result<_>>()?;
-            let watch = self.has_esp.then(xfrm::follow::open_or_warn).flatten();
+            let is_watched = before.is_some_and(|before| before.has_esp);
+            let watch = (self.has_esp && !is_watched).then(xfrm::follow::open_or_warn).flatten();
             Ok(Open { receivers, ways, watch })
         })
     }

@@ -29,21 +29,33 @@ pub(super) struct Spaces {
 impl Spaces {
     /// Nothing is open yet.
     pub(super) fn new(spaces: &[Space]) -> Self {
-        let outlets = (0..).zip(spaces).flat_map(|(namespace, space)| {
-            let outlet = move |(egress, exit): &(Egress, Exit)| {
-                (*egress, Outlet::new(space.title_of(exit), namespace, matches!(exit, Exit::Device(_))))
-            };
-            space.exits.iter().map(outlet)
-        });
-        let outlets: BTreeMap<Egress, Outlet> = outlets.collect();
         Self {
             titles: spaces.iter().map(Space::title).collect(),
             receivers: Vec::new(),
-            // Each egress is in one namespace.
-            outlets: outlets.into_values().collect(),
+            outlets: outlets(spaces),
             is_news: true,
             wishes: None,
         }
+    }
+
+    /// Another configuration wants this: what is open and not wanted any more is closed.
+    pub(super) fn renew(&mut self, spaces: &[Space]) {
+        let is_surplus = |(namespace, receiver): &mut (Namespace, Receiver)| {
+            let space = spaces.get(*namespace as usize);
+            space.is_none_or(|space| !space.receivers.contains(&receiver.kind()))
+        };
+        let receivers = self.receivers.extract_if(.., is_surplus).map(|(_, receiver)| receiver).collect();
+        let before = std::mem::replace(&mut self.outlets, outlets(spaces));
+        let mut surplus = Vec::new();
+        for (egress, mut old) in before.into_iter().enumerate() {
+            match self.outlets.get_mut(egress).filter(|outlet| outlet.is_wanted()) {
+                Some(outlet) => drop(outlet.lead(old.lead(None))),
+                None => surplus.extend(old.lead(None)),
+            }
+        }
+        self.titles = spaces.iter().map(Space::title).collect();
+        self.is_news = true;
+        self.close(receivers, surplus);
     }
 
     /// Whom to ask from now on.
@@ -149,4 +161,18 @@ impl Spaces {
             drop(wishes.send(wish));
         }
     }
+}
+
+/// What probes leave by, by index; nothing where an index is not used.
+fn outlets(spaces: &[Space]) -> Vec<Outlet> {
+    let outlets = (0..).zip(spaces).flat_map(|(namespace, space)| {
+        let outlet = move |(egress, exit): &(Egress, Exit)| {
+            (*egress, Outlet::new(space.title_of(exit), namespace, matches!(exit, Exit::Device(_))))
+        };
+        space.exits.iter().map(outlet)
+    });
+    // Each egress is in one namespace.
+    let mut outlets: BTreeMap<Egress, Outlet> = outlets.collect();
+    let end = outlets.last_key_value().map_or(0, |(egress, _)| egress + 1);
+    (0..end).map(|egress| outlets.remove(&egress).unwrap_or_else(Outlet::unused)).collect()
 }

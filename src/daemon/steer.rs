@@ -18,6 +18,7 @@ mod realm;
 
 pub use plan::Steering;
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -28,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::config::{Netns, OnExit};
+use crate::config::{Kernel, Netns, OnExit};
 use crate::engine::{Standing, Steer, Time};
 use crate::io::clock::Clock;
 use crate::io::netns::watch::{Seen, Watch};
@@ -49,8 +50,8 @@ const DISMANTLE: Duration = Duration::from_secs(30);
 pub(super) enum News {
     /// Everything in the kernel has been compared with what it should be, and changed, for the first time.
     Reconciled,
-    /// How routes stand, by their index.
-    Standings(Vec<(u32, Standing)>),
+    /// How routes stand, by their index in the configuration of this generation.
+    Standings(u32, Vec<(u32, Standing)>),
     /// Something of ours was not as we left it.
     Drift { netns: Option<String>, count: usize, changes: Vec<String> },
     /// The kernel told more than its queue holds; all was looked at anew.
@@ -63,33 +64,62 @@ pub(super) enum News {
 pub(super) enum Order {
     /// What a tunnel costs.
     Cost(Steer),
+    /// Another configuration.
+    Renew(Box<Renewed>),
     /// Finish what is under way, or take all away; and say so.
     Stop(oneshot::Sender<()>),
+}
+
+/// What another configuration wants of the steersman.
+pub(super) struct Renewed {
+    /// How many there were before it.
+    pub(super) generation: u32,
+    /// `None` if nothing is to be kept: what was is to go.
+    pub(super) steering: Option<Steering>,
+    /// Which tunnel of before each tunnel is, by index: what is known of that one holds.
+    pub(super) before: Vec<Option<u32>>,
+}
+
+impl Renewed {
+    /// Which of the names of before each name of now is.
+    pub(super) fn by_names<'a>(
+        before: impl IntoIterator<Item = &'a str>,
+        now: impl IntoIterator<Item = &'a str>,
+    ) -> Vec<Option<u32>> {
+        let before: BTreeMap<&str, u32> = before.into_iter().zip(0..).collect();
+        now.into_iter().map(|name| before.get(name).copied()).collect()
+    }
 }
 
 /// The steersman, seen from the loop.
 pub(super) struct Steersman {
     orders: UnboundedSender<Order>,
-    news: UnboundedReceiver<News>,
+    /// `None` if it is known that there will be none.
+    news: Option<UnboundedReceiver<News>>,
 }
 
 impl Steersman {
-    /// Starts the thread.
+    /// Starts the thread, for the configuration of a generation.
     ///
     /// # Errors
     /// No room for it or its runtime.
-    pub(super) fn start(steering: Steering) -> io::Result<Self> {
+    pub(super) fn start(steering: Steering, generation: u32) -> io::Result<Self> {
         let (orders, taken) = unbounded_channel();
         let (tell, news) = unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let work = move || runtime.block_on(Keeping::new(steering, tell).keep(taken));
+        let work = move || runtime.block_on(Keeping::new(steering, generation, tell).keep(taken));
         thread::Builder::new().name("routes".to_owned()).spawn(work)?;
-        Ok(Self { orders, news })
+        Ok(Self { orders, news: Some(news) })
     }
 
     /// One whose thread is in another process.
     pub(super) const fn over(orders: UnboundedSender<Order>, news: UnboundedReceiver<News>) -> Self {
-        Self { orders, news }
+        Self { orders, news: Some(news) }
+    }
+
+    /// Says what another configuration wants; what tunnels cost is said by its indices from here on.
+    pub(super) fn renew(&self, renewed: Renewed) {
+        let _ = self.orders.send(Order::Renew(Box::new(renewed)));
     }
 
     /// Says what a tunnel costs.
@@ -98,9 +128,14 @@ impl Steersman {
         let _ = self.orders.send(Order::Cost(steer));
     }
 
-    /// The next news; none ever once the thread has ended.
+    /// The next news; once `None`, if the thread has ended, and nothing ever after that.
     pub(super) async fn news(&mut self) -> Option<News> {
-        self.news.recv().await
+        let Some(news) = &mut self.news else { return std::future::pending().await };
+        let next = news.recv().await;
+        if next.is_none() {
+            self.news = None;
+        }
+        next
     }
 
     /// Has it finish what is under way, or take all away, and waits for that.
@@ -118,9 +153,16 @@ struct Keeping {
     watch: Watch,
     watched: Vec<usize>,
     clock: Clock,
-    on_exit: OnExit,
+    kernel: Kernel,
     dry_run: bool,
     tell: UnboundedSender<News>,
+    generation: u32,
+    /// What each tunnel costs, as far as that was said.
+    penalties: Vec<Option<u32>>,
+    /// When it was last looked which namespaces there are.
+    looked: Option<Time>,
+    /// Whether no first verdicts are waited for any more.
+    settled: bool,
 }
 
 /// Why the steersman ends.
@@ -132,29 +174,76 @@ enum End {
 }
 
 impl Keeping {
-    fn new(Steering { kernel, realms, dry_run }: Steering, tell: UnboundedSender<News>) -> Self {
-        let named = |(at, (name, _)): (usize, &(Option<Netns>, Setup))| Some((at, name.as_ref()?.path().to_owned()));
-        let (watched, paths): (Vec<usize>, Vec<_>) = realms.iter().enumerate().filter_map(named).unzip();
+    fn new(Steering { kernel, realms, dry_run }: Steering, generation: u32, tell: UnboundedSender<News>) -> Self {
         let realm = |(name, setup)| Realm::new(name, setup, kernel, dry_run);
-        let realms = realms.into_iter().map(realm).collect();
-        let (watch, clock) = (Watch::new(paths), Clock::start());
-        Self { realms, watch, watched, clock, on_exit: kernel.on_exit, dry_run, tell }
+        let mut keeping = Self {
+            realms: realms.into_iter().map(realm).collect(),
+            watch: Watch::new([]),
+            watched: Vec::new(),
+            clock: Clock::start(),
+            kernel,
+            dry_run,
+            tell,
+            generation,
+            penalties: Vec::new(),
+            looked: None,
+            settled: false,
+        };
+        keeping.arrange();
+        keeping
+    }
+
+    /// Watches the names of the namespaces that there are now.
+    fn arrange(&mut self) {
+        let named = |(at, realm): (usize, &Realm)| Some((at, realm.netns()?.path().to_owned()));
+        let (watched, paths): (Vec<usize>, Vec<_>) = self.realms.iter().enumerate().filter_map(named).unzip();
+        self.watch.arrange(paths, Watch::new([]));
+        self.watched = watched;
+        // One that is not open has to be told of anew.
+        let closed = self.watched.iter().enumerate().filter(|(_, at)| self.realms[**at].id().is_none());
+        closed.for_each(|(place, _)| self.watch.again(place));
+        self.looked = None;
+    }
+
+    /// Takes another configuration. What stays as it is causes no change; where nothing is wanted any more,
+    /// all of ours goes.
+    fn renew(&mut self, Renewed { generation, steering, before }: Renewed) {
+        let cost = |before: &Option<u32>| *self.penalties.get(before.as_ref().copied()? as usize)?;
+        let penalties: Vec<Option<u32>> = before.iter().map(cost).collect();
+        let nothing = || Steering::nothing(self.kernel, self.dry_run);
+        let Steering { kernel, realms, .. } = steering.unwrap_or_else(nothing);
+        // What bears the tag of before would be nobody's.
+        let kernel = Kernel { protocol: self.kernel.protocol, ..kernel };
+        let mut wanted: BTreeMap<Option<Netns>, Setup> = realms.into_iter().collect();
+        for realm in &mut self.realms {
+            match wanted.remove(&realm.netns().cloned()) {
+                Some(setup) => realm.renew(setup, kernel, &penalties, false),
+                None => realm.renew(Setup::nothing(penalties.len()), kernel, &penalties, true),
+            }
+        }
+        for (name, setup) in wanted {
+            let mut realm = Realm::new(name, setup, kernel, self.dry_run);
+            realm.begin_with(&penalties);
+            self.realms.push(realm);
+        }
+        (self.generation, self.penalties, self.kernel, self.settled) = (generation, penalties, kernel, true);
+        self.arrange();
     }
 
     async fn keep(mut self, mut orders: UnboundedReceiver<Order>) {
         let begin = self.clock.now();
-        let (mut settled, mut reconciled, mut looked) = (false, false, None);
+        let mut reconciled = false;
         let end = loop {
             if let Some(end) = self.take_orders(&mut orders) {
                 break end;
             }
             let now = self.clock.now();
-            if looked.is_none_or(|looked| now.since(looked) >= LOOK) {
-                looked = Some(now);
+            if self.looked.is_none_or(|looked| now.since(looked) >= LOOK) {
+                self.looked = Some(now);
                 self.look();
             }
-            if !settled && now.since(begin) >= GRACE {
-                settled = true;
+            if !self.settled && now.since(begin) >= GRACE {
+                self.settled = true;
                 self.realms.iter_mut().for_each(|realm| realm.fib.settle());
             }
             let busy = self.step();
@@ -166,6 +255,10 @@ impl Keeping {
                 reconciled = true;
                 // The loop may have gone; then this ends shortly.
                 let _ = self.tell.send(News::Reconciled);
+            }
+            if self.realms.iter().any(Realm::has_left) {
+                self.realms.retain(|realm| !realm.has_left());
+                self.arrange();
             }
             let pause = self.pause();
             tokio::select! {
@@ -197,6 +290,13 @@ impl Keeping {
         match order {
             Order::Cost(Steer { tunnel, penalty }) => {
                 self.realms.iter_mut().for_each(|realm| realm.fib.set_penalty(tunnel, penalty));
+                let known = self.penalties.len().max(tunnel as usize + 1);
+                self.penalties.resize(known, None);
+                self.penalties[tunnel as usize] = penalty;
+                None
+            }
+            Order::Renew(renewed) => {
+                self.renew(*renewed);
                 None
             }
             Order::Stop(done) => Some(End::Asked(done)),
@@ -274,7 +374,8 @@ impl Keeping {
     /// Tells what there is to tell.
     fn report(&mut self) {
         let now = self.clock.now();
-        let news = self.realms.iter_mut().flat_map(|realm| realm.news(now));
+        let generation = self.generation;
+        let news = self.realms.iter_mut().flat_map(|realm| realm.news(now, generation));
         // The loop may have gone; then this ends shortly.
         news.for_each(|news| drop(self.tell.send(news)));
     }
@@ -282,7 +383,7 @@ impl Keeping {
     /// The end, as configured.
     fn finish(&mut self) {
         let begin = self.clock.now();
-        let dismantle = self.on_exit == OnExit::Remove && !self.dry_run;
+        let dismantle = self.kernel.on_exit == OnExit::Remove && !self.dry_run;
         if dismantle {
             self.look();
             self.realms.iter_mut().for_each(|realm| realm.dismantle(&self.clock));
@@ -296,7 +397,7 @@ impl Keeping {
         }
         // The loop hears of nothing any more.
         let now = self.clock.now();
-        for news in self.realms.iter_mut().flat_map(|realm| realm.news(now)) {
+        for news in self.realms.iter_mut().flat_map(|realm| realm.news(now, self.generation)) {
             if let News::Warning(what) = news {
                 tracing::warn!("{what}");
             }

@@ -15,6 +15,7 @@
 //! was; routes stay meanwhile. A prober does not outlive its steward.
 
 pub(crate) mod life;
+mod reload;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,10 +23,11 @@ use std::time::Duration;
 
 use nix::unistd::{Gid, Uid};
 
-use super::kernel::Wish;
+use super::kernel::{News, Wish};
 use super::link::{Begin, Packed, Parcel, Request, Word};
 use super::plan::Plan;
-use super::steer::{self, Steersman};
+use super::renewal::Renewal;
+use super::steer::{self, Renewed, Steersman};
 use crate::config::{Config, Texts};
 use crate::engine::snapshot::Census;
 use crate::engine::{Standing, Steer};
@@ -33,6 +35,8 @@ use crate::io::clock::Clock;
 use crate::io::local::{self, Bound};
 use crate::io::{journal, notify};
 use life::Life;
+pub use reload::Load;
+use reload::{Read, Reload, Stage, Taking};
 
 /// How soon after the end of a prober there is another one; it doubles with each that ends early.
 const SOON: Duration = Duration::from_millis(100);
@@ -59,6 +63,9 @@ pub enum Signal {
 /// The steward.
 pub struct Steward {
     texts: Packed,
+    /// How many configurations there were before this one.
+    generation: u32,
+    reload: Reload,
     dry_run: bool,
     plan: Plan,
     steersman: Option<Steersman>,
@@ -83,11 +90,12 @@ enum End {
 }
 
 impl Steward {
-    /// Takes the local socket's path, and begins to keep the kernel's routes.
+    /// Takes the local socket's path, and begins to keep the kernel's routes. `load` gathers the texts anew, when
+    /// the configuration is to be read again.
     ///
     /// # Errors
     /// Another daemon has the socket; no room for a thread.
-    pub fn start(texts: &Texts, config: Config, dry_run: bool) -> io::Result<Self> {
+    pub fn start(texts: &Texts, config: Config, dry_run: bool, load: Load) -> io::Result<Self> {
         let mut plan = Plan::new(config).dry(dry_run);
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         bound.iter().for_each(|bound| {
@@ -95,9 +103,11 @@ impl Steward {
             let (tunnels, namespaces) = (plan.tunnels.len(), plan.namespaces.len());
             tracing::info!(%socket, group = readers.unwrap_or("none"), tunnels, namespaces, "serving the local socket");
         });
-        let steersman = plan.steering.take().map(Steersman::start).transpose()?;
+        let steersman = plan.steering.take().map(|steering| Steersman::start(steering, 0)).transpose()?;
         Ok(Self {
             texts: Packed::pack(texts)?,
+            generation: 0,
+            reload: Reload::new(load),
             dry_run,
             plan,
             steersman,
@@ -129,12 +139,18 @@ impl Steward {
                     End::Early => {
                         let how = life.bury().map_or_else(|| "how is not known".to_owned(), |how| how.to_string());
                         tracing::error!("the prober has ended ({how}); another one goes on");
+                        if let Some(taking) = self.reload.orphan() {
+                            self.take(taking);
+                        }
                     }
                 }
             }
             wait = if self.clock.now().since(begin) > LONG { SOON } else { (wait * 2).min(LATE) };
             tokio::select! {
-                signal = signal() => if signal == Signal::Stop { break },
+                signal = signal() => match signal {
+                    Signal::Stop => break,
+                    Signal::Reload => self.reload.ask(None),
+                },
                 () = tokio::time::sleep(wait) => {}
             }
             match self.begin() {
@@ -149,10 +165,12 @@ impl Steward {
     }
 
     /// Gives a prober everything that it needs.
-    fn begin(&self) -> io::Result<Life> {
+    fn begin(&mut self) -> io::Result<Life> {
+        self.plan.renumber();
         let relay = journal::is_standard_error().then(journal::relay).transpose()?;
         let begin = Begin {
             texts: self.texts.clone(),
+            generation: self.generation,
             steward: std::process::id(),
             dry_run: self.dry_run,
             admins: self.bound.as_ref().and_then(Bound::admins).map(Gid::as_raw),
@@ -163,7 +181,7 @@ impl Steward {
         let life = Life::begin(first, self.plan.spaces(), self.plan.tunnels.len(), self.clock.now())?;
         if !self.standings.is_empty() {
             let standings = self.standings.iter().map(|(route, standing)| (*route, standing.clone())).collect();
-            life.outward.say(steer::News::Standings(standings));
+            life.outward.say(steer::News::Standings(self.generation, standings));
         }
         Ok(life)
     }
@@ -171,17 +189,20 @@ impl Steward {
     /// Serves a prober until it ends.
     async fn attend(&mut self, life: &mut Life, signal: &mut impl AsyncFnMut() -> Signal) -> End {
         let mut look = tokio::time::interval(LOOK);
+        // What its predecessor was not given.
+        self.reload.begin();
         loop {
             tokio::select! {
                 signal = signal() => match signal {
                     Signal::Stop => return End::Wanted,
-                    Signal::Reload => tracing::warn!("SIGHUP: this version cannot reload; restart it"),
+                    Signal::Reload => self.reload.ask(None),
                 },
                 request = life.outward.request() => match request {
                     Some(request) => self.grant(life, request),
                     None => return End::Early,
                 },
-                news = life::news(&mut life.line) => Parcel::of(news).into_iter().for_each(|parcel| life.outward.say(parcel)),
+                news = life::news(&mut life.line) => self.hear(life, news),
+                read = self.reload.read() => self.open(life, read),
                 news = routes(&mut self.steersman) => self.pass_on(life, news),
                 _ = look.tick() => {
                     let silent = self.clock.now().since(life.shown);
@@ -192,6 +213,61 @@ impl Steward {
                 }
             }
         }
+    }
+
+    /// Has opened what another configuration needs.
+    fn open(&mut self, life: &Life, read: Read) {
+        let questions = std::mem::take(&mut self.reload.questions);
+        match read {
+            Ok((texts, config)) => {
+                let (generation, numbering) = (self.generation + 1, self.plan.numbering());
+                let renewal = Renewal::new(generation, numbering, config, self.dry_run, questions);
+                life.wish(Wish::Renew(Box::new(renewal)));
+                self.reload.stage = Stage::Opening(texts);
+            }
+            Err(why) => self.hear(life, News::NotRenewed(questions, why)),
+        }
+    }
+
+    /// Passes on what the thread of sockets tells.
+    fn hear(&mut self, life: &Life, news: News) {
+        match (news, std::mem::replace(&mut self.reload.stage, Stage::Idle)) {
+            (News::Renewed(renewal), Stage::Opening(texts)) => {
+                let Renewal { generation, plan, questions, found, .. } = *renewal;
+                life.outward.say(Word::Renew(generation, questions, texts.clone()));
+                found.into_iter().flat_map(Parcel::of).for_each(|parcel| life.outward.say(parcel));
+                life.outward.say(Word::Go);
+                self.reload.stage = Stage::Taking(Box::new(Taking { texts, plan, generation }));
+            }
+            (news @ News::NotRenewed(..), _) => {
+                Parcel::of(news).into_iter().for_each(|parcel| life.outward.say(parcel));
+                self.reload.begin();
+            }
+            (news, stage) => {
+                self.reload.stage = stage;
+                Parcel::of(news).into_iter().for_each(|parcel| life.outward.say(parcel));
+            }
+        }
+    }
+
+    /// Has a configuration hold that the prober has taken: from here on it speaks of tunnels by the places that
+    /// they have there.
+    fn take(&mut self, taking: Taking) {
+        let Taking { texts, mut plan, generation } = taking;
+        let steering = plan.steering.take();
+        let names = |plan: &Plan| plan.tunnels.iter().map(|tunnel| tunnel.name.clone()).collect::<Vec<_>>();
+        let (old, new) = (names(&self.plan), names(&plan));
+        let before = Renewed::by_names(old.iter().map(String::as_str), new.iter().map(String::as_str));
+        match (&self.steersman, steering) {
+            (Some(steersman), steering) => steersman.renew(Renewed { generation, steering, before }),
+            (None, Some(steering)) => match Steersman::start(steering, generation) {
+                Ok(steersman) => self.steersman = Some(steersman),
+                Err(error) => tracing::error!(%error, "nobody keeps the kernel's routes"),
+            },
+            (None, None) => {}
+        }
+        (self.texts, self.plan, self.generation) = (texts, plan, generation);
+        self.standings.clear();
     }
 
     fn grant(&mut self, life: &mut Life, request: Request) {
@@ -206,6 +282,18 @@ impl Steward {
             Request::Member { question, uid } => {
                 let Some(admins) = self.bound.as_ref().and_then(Bound::admins) else { return };
                 life.look_up(question, Uid::from_raw(uid), admins);
+            }
+            Request::Reload(question) => self.reload.ask(Some(question)),
+            Request::Renewed => {
+                let stage = std::mem::replace(&mut self.reload.stage, Stage::Idle);
+                if let Stage::Taking(taking) = stage {
+                    self.take(*taking);
+                    life.told = vec![false; self.plan.tunnels.len()];
+                    self.reload.begin();
+                } else {
+                    // Nobody has handed anything over.
+                    self.reload.stage = stage;
+                }
             }
         }
     }
@@ -237,7 +325,10 @@ impl Steward {
             return life.outward.say(Word::NoRoutes);
         };
         match &news {
-            steer::News::Standings(standings) => self.standings.extend(standings.iter().cloned()),
+            steer::News::Standings(generation, standings) if *generation == self.generation => {
+                self.standings.extend(standings.iter().cloned());
+            }
+            steer::News::Standings(..) => {}
             steer::News::Reconciled => self.reconciled = true,
             steer::News::Drift { .. } | steer::News::Overrun | steer::News::Warning(_) => {}
         }

@@ -83,12 +83,14 @@ struct Consequences {
 }
 
 impl Engine {
-    /// The pairs of associations that tunnels have whose keys are static, by the tunnels' names.
+    /// The pairs of associations that can be used and whose keys are static, by the names of the tunnels that
+    /// have them.
     #[must_use]
     pub fn static_pairs(&self) -> BTreeMap<&str, PairName> {
         let pair = |prober: &Prober| {
             prober.settings.terms.filter(|terms| terms.source == Source::Static)?;
-            prober.associations.as_ref()?.current().map(Pair::name)
+            let associations = prober.associations.as_ref()?;
+            associations.current().filter(|_| !associations.is_lost()).map(Pair::name)
         };
         self.probers.iter().filter_map(|prober| Some((prober.settings.name.as_str(), pair(prober)?))).collect()
     }

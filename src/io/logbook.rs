@@ -125,8 +125,7 @@ impl Desk {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
+    use super::super::clock::Clock;
     use super::*;
 
     fn told(lost: u64) -> Vec<u8> {
@@ -155,13 +154,13 @@ mod tests {
         let (ours, theirs) = letters::line().unwrap();
         let book = Logbook::new(Sink::Relay(ours), told);
         book.begin();
-        let begin = Instant::now();
+        let begin = Clock::start();
         let many = 3 * u64::try_from(WAITING).unwrap();
         (0..many).for_each(|number| book.put(number.to_string().into_bytes()));
-        assert!(begin.elapsed() < Duration::from_secs(5), "it waits for its reader");
-        let begin = Instant::now();
+        assert!(begin.age() < Duration::from_secs(5), "it waits for its reader");
+        let begin = Clock::start();
         book.finish();
-        assert!(begin.elapsed() < 2 * FAREWELL, "even the end");
+        assert!(begin.age() < 2 * FAREWELL, "even the end");
         let (mut read, mut lost) = (0, 0);
         while read + lost < many {
             match next(&theirs).strip_suffix(" lost") {

@@ -152,6 +152,12 @@ impl Opened {
 }
 
 impl Receiver {
+    /// Of which packets it is given.
+    #[must_use]
+    pub const fn kind(&self) -> (Family, Protocol) {
+        (self.family, self.protocol)
+    }
+
     /// Whether something may have arrived; wakes the task when it does.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
         self.socket.poll_recv_ready(context).map(|_| ())

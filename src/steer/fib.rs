@@ -93,6 +93,8 @@ pub struct Fib {
     /// Objects and rules that the kernel did not take, as they were told, and why.
     untaken: BTreeMap<String, String>,
     fallen_back: bool,
+    /// What nothing asks for was asked for until now: that it goes need not be told.
+    expected: bool,
 }
 
 impl Fib {
@@ -134,6 +136,7 @@ impl Fib {
             warned: BTreeSet::new(),
             untaken: BTreeMap::new(),
             fallen_back: false,
+            expected: false,
         };
         legs.iter().for_each(|leg| fib.insert(leg));
         // There are few to a prefix, and none is ever added.
@@ -148,6 +151,23 @@ impl Fib {
             }
         }
         fib
+    }
+
+    /// What follows another one, be it of another configuration: nothing is waited for. What the kernel has and
+    /// nothing asks for any more goes as soon as something else leads there, and is not worth a word.
+    #[must_use]
+    pub fn succeeding(tag: u8, setup: Setup, penalties: &[Option<u32>]) -> Self {
+        let mut fib = Self::new(tag, setup);
+        (0..).zip(penalties).for_each(|(tunnel, penalty)| fib.set_penalty(tunnel, *penalty));
+        fib.settle();
+        fib.expected = true;
+        fib
+    }
+
+    /// What each tunnel costs, so far as that is known.
+    #[must_use]
+    pub fn penalties(&self) -> &[Option<u32>] {
+        &self.context.penalties
     }
 
     fn insert(&mut self, leg: &super::Leg) {

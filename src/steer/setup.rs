@@ -52,3 +52,11 @@ pub struct Setup {
     /// How many tunnels there are.
     pub tunnels: usize,
 }
+
+impl Setup {
+    /// Nothing at all.
+    #[must_use]
+    pub const fn nothing(tunnels: usize) -> Self {
+        Self { mode: Mode::Metric, backstop: false, legs: Vec::new(), rules: Vec::new(), tunnels }
+    }
+}

@@ -8,8 +8,11 @@ use std::thread;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
-use super::{Begin, Request, WayKind, Word};
+use super::{Begin, Packed, Request, WayKind, Word};
+use crate::config::Config;
 use crate::daemon::kernel::{Line, News, Sockets, Wish};
+use crate::daemon::plan::{Numbering, Plan};
+use crate::daemon::renewal::Renewal;
 use crate::daemon::space::Way;
 use crate::daemon::steer::{self, Order, Steersman};
 use crate::io::device::{DeviceSender, WITHHELD};
@@ -34,6 +37,8 @@ pub(in crate::daemon) struct Supplies {
     pub(in crate::daemon) pulse: UnboundedSender<Request>,
     /// Who says which users may change things.
     pub(in crate::daemon) membership: Membership,
+    /// How many configurations there were before this one.
+    pub(in crate::daemon) generation: u32,
     /// Becomes true when the steward wants an end, or is gone.
     pub(in crate::daemon) stop: watch::Receiver<bool>,
 }
@@ -58,7 +63,7 @@ impl Inward {
     ///
     /// # Errors
     /// The steward is gone; no room for threads.
-    pub(in crate::daemon) fn supplies(self) -> io::Result<Supplies> {
+    pub(in crate::daemon) fn supplies(self, plan: &Plan, begun: Begun) -> io::Result<Supplies> {
         let mut found = Vec::new();
         loop {
             let (word, handed) = read(&self.line)?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -74,7 +79,9 @@ impl Inward {
         let (ask, asked) = unbounded_channel();
         let (end, stop) = watch::channel(false);
         let questions = Questions::default();
-        let hall = Hall { tell, routes: Some(tell_routes), questions: questions.clone(), end };
+        let numbering = plan.numbering();
+        let Begun { generation, dry_run } = begun;
+        let hall = Hall { tell, routes: Some(tell_routes), questions: questions.clone(), end, numbering, dry_run };
         let reading = self.line.try_clone()?;
         thread::Builder::new().name("from-steward".to_owned()).spawn(move || hall.read(&reading))?;
         thread::Builder::new().name("to-steward".to_owned()).spawn(move || write(&self.line, asked))?;
@@ -88,9 +95,19 @@ impl Inward {
             steersman: Steersman::over(orders, routes),
             membership: questions.membership(ask.clone()),
             pulse: ask,
+            generation,
             stop,
         })
     }
+}
+
+/// What the prober was told at its beginning, and what the line has to know of it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::daemon) struct Begun {
+    /// How many configurations there were before this one.
+    pub(in crate::daemon) generation: u32,
+    /// Changes of the kernel's routes are printed instead of made.
+    pub(in crate::daemon) dry_run: bool,
 }
 
 /// Questions about users that are not answered yet.
@@ -139,6 +156,9 @@ struct Hall {
     routes: Option<UnboundedSender<steer::News>>,
     questions: Questions,
     end: watch::Sender<bool>,
+    /// Of the last configuration.
+    numbering: Numbering,
+    dry_run: bool,
 }
 
 impl Hall {
@@ -153,6 +173,13 @@ impl Hall {
                 }
                 Word::NoRoutes => self.routes = None,
                 Word::Member(question, is_member) => self.questions.answer(question, is_member),
+                Word::NotRenewed(questions, why) => drop(self.tell.send(News::NotRenewed(questions, why))),
+                Word::Renew(generation, questions, texts) => {
+                    if let Err(error) = self.renew(line, generation, questions, &texts) {
+                        tracing::error!(%error, "the steward is not understood");
+                        break;
+                    }
+                }
                 word @ (Word::Begin(_)
                 | Word::There(..)
                 | Word::Missing(..)
@@ -168,6 +195,29 @@ impl Hall {
                 },
             }
         }
+        self.close();
+    }
+
+    /// Makes another configuration of its texts, and takes what is open for it.
+    fn renew(&mut self, line: &OwnedFd, generation: u32, questions: Vec<u32>, texts: &Packed) -> io::Result<()> {
+        let config = Config::of_texts(&texts.unpack()?).map_err(io::Error::other)?;
+        let numbering = std::mem::take(&mut self.numbering);
+        let mut renewal = Renewal::new(generation, numbering, config, self.dry_run, questions);
+        self.numbering = renewal.plan.numbering();
+        loop {
+            let (word, handed) = read(line)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            if matches!(word, Word::Go) {
+                break;
+            }
+            renewal.found.extend(news(line, word, handed)?);
+        }
+        // The loop may have ended; then this ends shortly.
+        let _ = self.tell.send(News::Renewed(Box::new(renewal)));
+        Ok(())
+    }
+
+    /// Says that it is over.
+    fn close(self) -> ! {
         let _ = self.end.send(true);
         loop {
             // That the channels close would be told as a trouble of its own: they stay open to the end.
@@ -199,7 +249,14 @@ fn news(line: &OwnedFd, word: Word, handed: Vec<OwnedFd>) -> io::Result<Option<N
         Word::Withheld(tunnel, place) => {
             News::Withheld(tunnel, place.and_then(|place| WITHHELD.get(usize::from(place)).copied()))
         }
-        Word::Begin(_) | Word::Go | Word::Routes(_) | Word::NoRoutes | Word::Member(..) | Word::Stop => {
+        Word::Begin(_)
+        | Word::Go
+        | Word::Renew(..)
+        | Word::NotRenewed(..)
+        | Word::Routes(_)
+        | Word::NoRoutes
+        | Word::Member(..)
+        | Word::Stop => {
             return Ok(None);
         }
     }))
@@ -236,6 +293,8 @@ fn wish(mut wished: UnboundedReceiver<Wish>, to_steward: &UnboundedSender<Reques
         let request = match wish {
             Wish::Search(egress) => Request::Search(egress),
             Wish::Again(namespace) => Request::Again(namespace),
+            // Only the steward reads configurations.
+            Wish::Renew(_) => continue,
             // The kernel may take its time: that is why it is done here.
             Wish::Close(receivers, ways) => {
                 drop((receivers, ways));
@@ -251,6 +310,8 @@ fn order(mut ordered: UnboundedReceiver<Order>, to_steward: &UnboundedSender<Req
     while let Some(order) = ordered.blocking_recv() {
         match order {
             Order::Cost(steer) => drop(to_steward.send(Request::Steer(steer))),
+            // The steward knows what it has handed over.
+            Order::Renew(_) => drop(to_steward.send(Request::Renewed)),
             // The steward sees to the routes, now or later.
             Order::Stop(done) => drop(done.send(())),
         }

@@ -81,6 +81,9 @@ impl Parcel {
             News::Way(egress, way) => vec![Self::way(egress, way)],
             News::Missing(namespace, why) => vec![Word::Missing(namespace, why).into()],
             News::Associations(namespace, seen) => vec![Word::Associations(namespace, seen).into()],
+            News::NotRenewed(questions, why) => vec![Word::NotRenewed(questions, why).into()],
+            // Its texts go with it.
+            News::Renewed(renewal) => renewal.found.into_iter().flat_map(Self::of).chain([Word::Go.into()]).collect(),
             News::Withheld(tunnel, why) => {
                 let place = why.and_then(|why| WITHHELD.iter().position(|known| *known == why));
                 vec![Word::Withheld(tunnel, place.and_then(|place| u8::try_from(place).ok())).into()]

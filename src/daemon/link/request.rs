@@ -24,6 +24,10 @@ pub(in crate::daemon) enum Request {
         /// The user.
         uid: u32,
     },
+    /// That the configuration be read again, by this question.
+    Reload(u32),
+    /// The configuration that was handed over last holds from here on; what follows is said by its numbers.
+    Renewed,
 }
 
 const STEER: u32 = 1;
@@ -31,6 +35,8 @@ const SEARCH: u32 = 2;
 const AGAIN: u32 = 3;
 const ALIVE: u32 = 4;
 const MEMBER: u32 = 5;
+const RELOAD: u32 = 6;
+const RENEWED: u32 = 7;
 
 impl Request {
     /// As bytes.
@@ -44,6 +50,8 @@ impl Request {
                 [ALIVE, unknown, healthy, degraded, down, penalised, 0, 0]
             }
             Self::Member { question, uid } => [MEMBER, question, uid, 0, 0, 0, 0, 0],
+            Self::Reload(question) => [RELOAD, question, 0, 0, 0, 0, 0, 0],
+            Self::Renewed => [RENEWED, 0, 0, 0, 0, 0, 0, 0],
         };
         let mut bytes = [0; LENGTH];
         bytes.as_chunks_mut().0.iter_mut().zip(numbers).for_each(|(place, number)| *place = number.to_le_bytes());
@@ -64,6 +72,8 @@ impl Request {
                 Self::Alive(Census { tunnels: [unknown, healthy, degraded, down], penalised })
             }
             [MEMBER, question, uid, 0, 0, 0, 0, 0] => Self::Member { question, uid },
+            [RELOAD, question, 0, 0, 0, 0, 0, 0] => Self::Reload(question),
+            [RENEWED, 0, 0, 0, 0, 0, 0, 0] => Self::Renewed,
             _ => return None,
         })
     }
@@ -82,6 +92,8 @@ mod tests {
             Request::Again(2),
             Request::Alive(Census { tunnels: [1, 2, 3, 4], penalised: 5 }),
             Request::Member { question: 9, uid: 1000 },
+            Request::Reload(3),
+            Request::Renewed,
         ] {
             assert_eq!(Request::parse(&request.bytes()), Some(request));
         }

@@ -49,6 +49,12 @@ impl Steering {
         kernel.apply.then(|| Self { kernel, realms: realms.into_iter().collect(), dry_run: false })
     }
 
+    /// Nothing, in the way of another one: what that has written is to go.
+    #[must_use]
+    pub(super) fn nothing(kernel: Kernel, dry_run: bool) -> Self {
+        Self { kernel, realms: Vec::new(), dry_run }
+    }
+
     /// The same, but printed instead of done.
     #[must_use]
     pub fn dry(self) -> Self {

@@ -60,6 +60,8 @@ pub(super) struct Realm {
     fight: Fight,
     news: Vec<News>,
     warned: Option<String>,
+    /// Nothing is wanted in it any more.
+    leaving: bool,
 }
 
 impl Realm {
@@ -82,7 +84,36 @@ impl Realm {
             fight: Fight::default(),
             news: Vec::new(),
             warned: None,
+            leaving: false,
         }
+    }
+
+    /// Keeps something else from now on; if it is `leaving`, only until nothing of before is left.
+    pub(super) fn renew(&mut self, setup: Setup, kernel: Kernel, penalties: &[Option<u32>], leaving: bool) {
+        self.fib = Fib::succeeding(kernel.protocol, setup, penalties);
+        let is_heard_alike = self.kernel.receive_buffer == kernel.receive_buffer;
+        self.kernel = kernel;
+        if !is_heard_alike && !leaving {
+            self.hands = None;
+        }
+        (self.leaving, self.blind, self.due, self.doubting) = (leaving, true, Time::ZERO, false);
+        (self.given_up, self.doubts, self.failures, self.warned) = (0, 0, 0, None);
+    }
+
+    /// Takes no verdict to be still to come.
+    pub(super) fn begin_with(&mut self, penalties: &[Option<u32>]) {
+        (0..).zip(penalties).for_each(|(tunnel, penalty)| self.fib.set_penalty(tunnel, *penalty));
+        self.fib.settle();
+    }
+
+    /// Whether it is to go, and nothing of what was wanted in it is left. To be asked when there is nothing to
+    /// do.
+    pub(super) fn has_left(&self) -> bool {
+        self.leaving && (self.hands.is_none() || !self.blind && !self.fib.doubts())
+    }
+
+    pub(super) const fn netns(&self) -> Option<&Netns> {
+        self.name.as_ref()
     }
 
     /// Whether it is the namespace where the daemon runs.
@@ -141,14 +172,14 @@ impl Realm {
     }
 
     /// What there is to tell.
-    pub(super) fn news(&mut self, now: Time) -> Vec<News> {
+    pub(super) fn news(&mut self, now: Time, generation: u32) -> Vec<News> {
         self.collect(now);
         if let Some(told) = self.fight.rest(now) {
             self.tell(told);
         }
         let standings = self.fib.poll_standings();
         // In a dry run nothing is installed.
-        let standings = (!standings.is_empty() && !self.dry_run).then_some(News::Standings(standings));
+        let standings = (!standings.is_empty() && !self.dry_run).then_some(News::Standings(generation, standings));
         std::mem::take(&mut self.news).into_iter().chain(standings).collect()
     }
 

@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub(super) struct Life {
     pub(super) outward: Outward,
     /// What opens its sockets.
-    pub(super) line: Option<Line>,
+    pub(super) line: Line,
     child: Child,
     /// When it last showed that it goes on.
     pub(super) shown: Time,
@@ -46,7 +46,7 @@ impl Life {
         let (child, theirs) = spawn()?;
         let outward = Outward::start(theirs)?;
         outward.say(first);
-        let known = std::iter::from_fn(|| line.as_mut()?.news.try_recv().ok());
+        let known = std::iter::from_fn(|| line.news.try_recv().ok());
         found.into_iter().chain(known).flat_map(Parcel::of).for_each(|parcel| outward.say(parcel));
         outward.say(Word::Go);
         Ok(Self {
@@ -61,10 +61,8 @@ impl Life {
 
     /// Asks for something where sockets are opened.
     pub(super) fn wish(&self, wish: Wish) {
-        if let Some(line) = &self.line {
-            // The thread may have ended; then nothing is opened any more, and that has been said.
-            drop(line.wishes.send(wish));
-        }
+        // The thread may have ended; then nothing is opened any more, and that has been said.
+        drop(self.line.wishes.send(wish));
     }
 
     /// Answers whether a user belongs to a group, when the system's user database has been asked.
@@ -103,13 +101,9 @@ impl Life {
     }
 }
 
-/// The next news of the thread that opens sockets; none ever where there is none.
-pub(super) async fn news(line: &mut Option<Line>) -> News {
-    let news = match line {
-        Some(line) => line.news.recv().await,
-        None => None,
-    };
-    match news {
+/// The next news of the thread that opens sockets; none ever once it has ended.
+pub(super) async fn news(line: &mut Line) -> News {
+    match line.news.recv().await {
         Some(news) => news,
         None => std::future::pending().await,
     }

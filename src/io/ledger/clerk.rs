@@ -44,11 +44,15 @@ pub enum Report {
 
 enum Request {
     Reserve(Fingerprint, u64),
+    Raise(Fingerprint, u64, Answer<(), NotReserved>),
     Begin(Begin, Answer<Begun, BeginError>),
     AcceptGaps(Answer<(), NotReserved>),
     Mark(Fingerprint, Answer<u64, Lost>),
     Entries(Answer<Vec<Entry>, Lost>),
 }
+
+/// A mark that is to be made durable, and who waits for an answer.
+type Mark = (Fingerprint, u64, Option<Answer<(), NotReserved>>);
 
 type Answer<T, E> = oneshot::Sender<Result<T, E>>;
 
@@ -128,6 +132,12 @@ impl Recorder {
         self.question(|answer| Request::Mark(fingerprint, answer))
     }
 
+    /// Makes a mark durable ([`Ledger::reserve`]), with an answer instead of a report.
+    #[must_use]
+    pub fn raise(&self, fingerprint: Fingerprint, mark: u64) -> oneshot::Receiver<Result<(), NotReserved>> {
+        self.question(|answer| Request::Raise(fingerprint, mark, answer))
+    }
+
     /// Everything that is known ([`Ledger::entries`]).
     #[must_use]
     pub fn entries(&self) -> oneshot::Receiver<Result<Vec<Entry>, Lost>> {
@@ -177,7 +187,8 @@ fn serve(ledger: Ledger, requests: &Receiver<Request>, reports: UnboundedSender<
 struct Desk {
     ledger: Ledger,
     reports: UnboundedSender<Report>,
-    marks: Vec<(Fingerprint, u64)>,
+    /// With whoever waits for an answer; to the others a report is made.
+    marks: Vec<Mark>,
     begins: Vec<(Begin, Answer<Begun, BeginError>)>,
     gaps: Vec<Answer<(), NotReserved>>,
 }
@@ -189,7 +200,8 @@ impl Desk {
 
     fn take(&mut self, request: Request) {
         match request {
-            Request::Reserve(fingerprint, mark) => self.marks.push((fingerprint, mark)),
+            Request::Reserve(fingerprint, mark) => self.marks.push((fingerprint, mark, None)),
+            Request::Raise(fingerprint, mark, answer) => self.marks.push((fingerprint, mark, Some(answer))),
             Request::Begin(begin, answer) => self.begins.push((begin, answer)),
             Request::AcceptGaps(answer) => self.gaps.push(answer),
             Request::Mark(fingerprint, answer) => {
@@ -212,7 +224,8 @@ impl Desk {
                 book.accept_gaps();
             }
             let begun: Vec<_> = begins.iter().map(|begin| book.begin(begin, wall)).collect();
-            let raised: Vec<_> = marks.iter().map(|&(fingerprint, mark)| book.raise(fingerprint, mark, wall)).collect();
+            let raised: Vec<_> =
+                marks.iter().map(|(fingerprint, mark, _)| book.raise(*fingerprint, *mark, wall)).collect();
             (begun, raised)
         });
         let (begun, raised) = match &done {
@@ -222,7 +235,7 @@ impl Desk {
             }
             Err(reason) => (vec![Err(reason.clone().into()); begins.len()], vec![Err(reason.clone()); marks.len()]),
         };
-        self.report(&marks, raised);
+        self.report(marks, raised);
         answers.into_iter().zip(begun).for_each(|(answer, begun)| {
             let _ = answer.send(begun);
         });
@@ -233,8 +246,12 @@ impl Desk {
         done.is_ok()
     }
 
-    fn report(&self, marks: &[(Fingerprint, u64)], raised: Vec<Result<(), NotReserved>>) {
-        for (&(fingerprint, mark), raised) in marks.iter().zip(raised) {
+    fn report(&self, marks: Vec<Mark>, raised: Vec<Result<(), NotReserved>>) {
+        for ((fingerprint, mark, answer), raised) in marks.into_iter().zip(raised) {
+            if let Some(answer) = answer {
+                let _ = answer.send(raised);
+                continue;
+            }
             let _ = self.reports.send(match raised {
                 Ok(()) => Report::Reserved { fingerprint, mark },
                 Err(reason) => Report::Failed { fingerprint, reason },

@@ -18,7 +18,7 @@ use super::admins::Admins;
 use super::list::{PIECE, list};
 use super::serve::{Peer, Places};
 use super::shelf::Shelf;
-use super::{EVENTS, Gap, Handle, OPENAPI, sa};
+use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
 use crate::engine::route_view::Whereabouts;
@@ -58,6 +58,7 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
         .route("/v1/routes", get(routes))
         .route("/v1/routes/lookup", get(lookup))
         .route("/v1/events", get(events))
+        .route("/v1/reload", post(reload))
         .route("/v1/healthz", get(healthz))
         .route("/metrics", get(metrics))
         .route("/v1/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
@@ -208,6 +209,17 @@ async fn set_drain(desk: &Desk, peer: Peer, name: String, drain: Option<Drain>) 
         engine.tunnel(now, tunnel)
     });
     Ok(Json(view.await?).into_response())
+}
+
+async fn reload(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>) -> Answer<Json<Applied>> {
+    if !may_change(peer, desk.admins.as_ref()).await {
+        return Err(Problem::forbidden());
+    }
+    match desk.handle.reload().await.ok_or_else(Problem::stopping)? {
+        Ok(applied) => Ok(Json(applied)),
+        Err(NotReloaded::Wrong(problems)) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, problems)),
+        Err(NotReloaded::Failed(why)) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, why)),
+    }
 }
 
 pub(super) async fn may_change(peer: Peer, admins: Option<&Admins>) -> bool {

@@ -51,7 +51,7 @@ impl Family<'_> {
             seen += count;
             buckets.push((bound.as_secs_f64(), count));
         }
-        buckets.push((f64::MAX, count.saturating_sub(seen)));
+        buckets.push((f64::INFINITY, count.saturating_sub(seen)));
         self.0.encode_family(labels)?.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), count, &buckets, None)
     }
 }

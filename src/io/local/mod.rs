@@ -27,7 +27,10 @@ mod sa;
 mod serve;
 mod shelf;
 
-use serde::Serialize;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use admins::{Membership, is_member};
@@ -35,7 +38,7 @@ pub use bind::{Access, Bound, UnknownGroup, bind};
 pub use serve::Server;
 
 use crate::engine::event::{Event, Ring};
-use crate::engine::{Engine, Time};
+use crate::engine::{Engine, Reloaded, Time};
 use crate::io::ledger::Recorder;
 
 /// Events handed to a follower at once.
@@ -47,30 +50,79 @@ pub const OPENAPI: &str = include_str!("openapi.json");
 /// A question to the engine: run by its loop, between two wake-ups.
 pub type Question = Box<dyn FnOnce(&mut Engine, Time) + Send>;
 
+/// A configuration that was read again and holds now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Applied {
+    /// What has become of the tunnels.
+    #[serde(flatten)]
+    pub tunnels: Reloaded,
+    /// What a person should know: what is allowed and may yet not be meant, what holds only from the next
+    /// start on.
+    pub notes: Vec<String>,
+}
+
+/// Why a configuration was not taken: nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotReloaded {
+    /// It is wrong: each problem in a line of its own, with file, line and column.
+    Wrong(String),
+    /// What it needs could not be had.
+    Failed(String),
+}
+
+impl fmt::Display for NotReloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Wrong(why) | Self::Failed(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// Who waits for the outcome of a reload.
+pub type Asker = oneshot::Sender<Result<Applied, NotReloaded>>;
+
 /// The way to the engine's loop.
 #[derive(Debug, Clone)]
 pub struct Handle {
     questions: mpsc::Sender<Question>,
     last_event: watch::Receiver<u64>,
-    recorder: Option<Recorder>,
+    /// Set as soon as the record of sequence numbers can be used.
+    recorder: Arc<OnceLock<Recorder>>,
+    reloads: Option<mpsc::Sender<Asker>>,
 }
 
 impl Handle {
     /// A handle that asks over `questions` and hears of new events over `last_event`.
     #[must_use]
-    pub const fn new(questions: mpsc::Sender<Question>, last_event: watch::Receiver<u64>) -> Self {
-        Self { questions, last_event, recorder: None }
+    pub fn new(questions: mpsc::Sender<Question>, last_event: watch::Receiver<u64>) -> Self {
+        Self { questions, last_event, recorder: Arc::default(), reloads: None }
     }
 
-    /// The same, with a way to the record of sequence numbers.
+    /// The same, with a way to the record of sequence numbers, now or later.
     #[must_use]
-    pub fn recording(self, recorder: Option<Recorder>) -> Self {
+    pub fn recording(self, recorder: Arc<OnceLock<Recorder>>) -> Self {
         Self { recorder, ..self }
     }
 
+    /// The same, with a way to have the configuration read again.
+    #[must_use]
+    pub fn reloading(self, reloads: mpsc::Sender<Asker>) -> Self {
+        Self { reloads: Some(reloads), ..self }
+    }
+
     /// The way to the record of sequence numbers, if it can be used.
-    const fn recorder(&self) -> Option<&Recorder> {
-        self.recorder.as_ref()
+    fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.get()
+    }
+
+    /// Has the configuration read again, and waits until it holds or is refused; `None` if the loop has ended.
+    pub async fn reload(&self) -> Option<Result<Applied, NotReloaded>> {
+        let Some(reloads) = &self.reloads else {
+            let why = "this daemon has no files to read its configuration from";
+            return Some(Err(NotReloaded::Failed(why.to_owned())));
+        };
+        let (answer, wait) = oneshot::channel();
+        reloads.send(answer).await.ok()?;
+        wait.await.ok()
     }
 
     /// Asks the engine; `None` if its loop has ended.

@@ -17,6 +17,7 @@ use super::list::{PIECE, list};
 use super::serve::Peer;
 use crate::config::key_text;
 use crate::engine::associations::{AssociationView, GRACE, Material};
+use crate::engine::esp::Refusal;
 use crate::engine::ledger::{Begin, BeginError, Kind};
 use crate::engine::numbers::{BLOCK, Numbers, beyond};
 use crate::engine::settings::{Source, Terms};
@@ -66,7 +67,11 @@ pub(super) async fn install(
     let first = beyond(1, wall, material.last());
     let numbers = record(&desk, Kind::Installed, &name, &material, first, material.last().saturating_add(1)).await?;
     let pair = material.pair(&seed()?, numbers);
+    let named = name.clone();
     let installed = desk.handle.ask(move |engine, now| {
+        // Another configuration may have come meanwhile.
+        let takes_pairs = |&tunnel: &u32| engine.terms(tunnel).is_some_and(|terms| terms.source == Source::Installed);
+        let tunnel = engine.find(&named).filter(takes_pairs).ok_or(Refusal::NotEsp)?;
         engine.install(now, tunnel, pair, grace)?;
         Ok(engine.associations(Some(tunnel)).pop())
     });
@@ -74,7 +79,7 @@ pub(super) async fn install(
     view.map(Json).ok_or_else(|| not_esp(&name))
 }
 
-fn refused(name: &str, refusal: &crate::engine::esp::Refusal) -> Problem {
+fn refused(name: &str, refusal: &Refusal) -> Problem {
     Problem::new(StatusCode::CONFLICT, format!("{name}: {refusal}"))
 }
 
@@ -114,7 +119,11 @@ pub(super) async fn begin(
         mark: first.saturating_add(BLOCK),
     };
     let numbers = written(&desk, begin, last).await?;
+    let named = name.clone();
     let begun = desk.handle.ask(move |engine, now| {
+        // Another configuration may have come meanwhile, with another pair.
+        let has_key = |&tunnel: &u32| engine.recorded(tunnel).is_some_and(|(of, ..)| of == key);
+        let tunnel = engine.find(&named).filter(has_key)?;
         let begun = engine.begin(now, tunnel, numbers);
         engine.associations(Some(tunnel)).pop().filter(|_| begun)
     });

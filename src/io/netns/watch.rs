@@ -8,6 +8,7 @@
 //! A watch is asked again and again: that costs one `stat` for each name. (inotify would not do: it tells
 //! of a file's making, not of what is mounted on it, and nothing of links and of files in /proc.)
 
+use std::collections::BTreeMap;
 use std::fs::{File, Metadata, OpenOptions, metadata};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -74,6 +75,15 @@ impl Watch {
     pub fn changed(&mut self) -> Vec<(usize, Seen)> {
         let looked = self.names.iter_mut().enumerate();
         looked.filter_map(|(place, name)| Some((place, name.look()?))).collect()
+    }
+
+    /// Watches these files from now on, each at its place. What is held of them stays held, here or by `other`,
+    /// and what is held of others is not any more.
+    pub fn arrange(&mut self, paths: impl IntoIterator<Item = PathBuf>, other: Self) {
+        let known = std::mem::take(&mut self.names).into_iter().chain(other.names);
+        let mut known: BTreeMap<PathBuf, Name> = known.map(|name| (name.path.clone(), name)).collect();
+        let name = |path| known.remove(&path).unwrap_or(Name { path, held: None, told: Told::Nothing });
+        self.names = paths.into_iter().map(name).collect();
     }
 
     /// Forgets what stands at a place, so that it is told of again the next time: it could not be used.

@@ -107,7 +107,8 @@ impl Fib {
     /// Tells of what nothing asked for and went, when all of it has.
     fn tell_swept(&mut self) {
         let swept = std::mem::take(&mut self.swept);
-        if swept.count > 0 {
+        let expected = std::mem::take(&mut self.expected);
+        if swept.count > 0 && !expected {
             let what = format!("{} with our tag that nothing asks for were removed: {}", swept.count, swept.examples());
             self.notes.push(Note::Warning(what));
         }
