@@ -20,7 +20,7 @@ mod explain;
 mod generate;
 mod log;
 mod reflect;
-mod replay;
+pub mod replay;
 mod routes;
 mod run;
 mod sa;
