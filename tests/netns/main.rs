@@ -55,6 +55,7 @@ mod manager;
 mod memory;
 mod parts;
 mod paths;
+mod reload;
 mod sealed;
 mod silent;
 mod site;
@@ -210,6 +211,7 @@ fn main() -> ExitCode {
         memory::cases(),
         parts::cases(),
         paths::cases(),
+        reload::cases(),
         devices::cases(),
         discover::cases(),
         commands::cases(),
