@@ -192,6 +192,7 @@ impl Daemon {
             memory: None,
             told: 0,
         };
+        daemon.engine.set_fail_static(plan.fail_static);
         daemon.remember();
         found.into_iter().try_for_each(|news| daemon.learn(news))?;
         daemon.hear_of_kernel();

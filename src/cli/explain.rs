@@ -49,6 +49,13 @@ fn sentences(it: &Value, colours: bool) -> Vec<String> {
     if !host.is_empty() {
         lines.push(format!("  host     {}  (all tunnels together; no part of any verdict)", host.join(", ")));
     }
+    for trouble in it["host"]["troubles"].as_array().into_iter().flatten() {
+        let part = |name: &str| trouble[name].as_str().unwrap_or("-");
+        lines.push(format!("  trouble  {} ago: {} ({})", ago(part("at")), part("reason"), part("fault")));
+    }
+    if let Some(reason) = it["host"]["fail_static"]["reason"].as_str() {
+        lines.push(format!("  held     {reason}"));
+    }
     for next in it["next"].as_array().into_iter().flatten() {
         let part = |name: &str| next[name].as_str().unwrap_or("-");
         lines.push(format!(

@@ -2,7 +2,8 @@
 //! only on a terminal.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
@@ -11,32 +12,76 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// What the journal calls this program (`SYSLOG_IDENTIFIER`).
-const IDENTIFIER: &str = "adit";
+use crate::io::journal::{self, KIND, Layer};
+use crate::io::logbook::{Logbook, Sink};
+
 /// Fields that bear this in the journal (as `ADIT_`) go without it on a terminal.
 const PREFIX: &str = "adit.";
-/// The field that says what kind of message it is, for the journal's catalogue.
-const KIND: &str = "message_id";
 
-/// Begins to log.
-pub(super) fn start() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let filtered = tracing_subscriber::registry().with(filter);
-    if let Some(journal) = is_journal().then(tracing_journald::layer).and_then(Result::ok) {
-        let journal = journal.with_field_prefix(None).with_syslog_identifier(IDENTIFIER.to_owned());
-        return filtered.with(journal).init();
+/// A log that has begun; its end waits a little until all of it has been written.
+pub(super) struct Log(Arc<Logbook>);
+
+impl Log {
+    /// Begins to write down what is said. Until then it waits.
+    pub(super) fn begin(&self) {
+        self.0.begin();
     }
-    let plain = debug_fn(write).delimited(" ");
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false).fmt_fields(plain);
-    // Whoever read the log may have gone. To say so on the same standard error would be a panic.
-    filtered.with(lines.log_internal_errors(false).with_ansi(super::text::coloured(&io::stderr()))).init();
 }
 
-/// Whether standard error is the journal's (systemd.exec(5), `JOURNAL_STREAM`).
-fn is_journal() -> bool {
-    let told = std::env::var("JOURNAL_STREAM").ok();
-    let found = std::fs::metadata("/proc/self/fd/2").ok();
-    told.zip(found).is_some_and(|(told, found)| told == format!("{}:{}", found.dev(), found.ino()))
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+/// Begins to log for a process that may have threads.
+pub(super) fn start(part: &'static str) -> Log {
+    let log = match journal::is_standard_error().then(journal::socket) {
+        Some(Ok(socket)) => to_journal(Sink::Journal(socket), part),
+        Some(Err(_)) | None => to_standard_error(),
+    };
+    log.begin();
+    log
+}
+
+/// Logs for a process that must have no threads yet, and none of its sockets: by a line to whoever has one to
+/// the journal, if there is a journal.
+pub(super) fn prepare(relay: Option<OwnedFd>, part: &'static str) -> Log {
+    relay.map_or_else(to_standard_error, |relay| to_journal(Sink::Relay(relay), part))
+}
+
+fn filter() -> EnvFilter {
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+fn to_journal(sink: Sink, part: &'static str) -> Log {
+    let book = Logbook::new(sink, journal::lost);
+    tracing_subscriber::registry().with(filter()).with(Layer::new(Arc::clone(&book), part)).init();
+    Log(book)
+}
+
+fn to_standard_error() -> Log {
+    let book = Logbook::new(Sink::StandardError, |count| format!("{}\n", journal::lost_in_words(count)).into_bytes());
+    let lines = Arc::clone(&book);
+    let plain = debug_fn(write).delimited(" ");
+    let layer = tracing_subscriber::fmt::layer().with_writer(move || Line(Arc::clone(&lines)));
+    let layer = layer.with_target(false).fmt_fields(plain).with_ansi(super::text::coloured(&io::stderr()));
+    tracing_subscriber::registry().with(filter()).with(layer).init();
+    Log(book)
+}
+
+/// Takes lines for a book, each at once.
+struct Line(Arc<Logbook>);
+
+impl io::Write for Line {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.put(line.to_vec());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A field for people.

@@ -26,7 +26,7 @@ pub(super) fn run(args: &args::Reflect) -> Outcome {
     let dumpable = keep_secrets();
     let config =
         ReflectConfig::load(&args.config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
-    log::start();
+    let _log = log::start("reflector");
     warn_of(dumpable);
     let begins = begins(&args.begin, &config.tunnels)?;
     let (tunnels, clerk) = far_tunnels(&config, &begins)?;

@@ -1,5 +1,6 @@
 //! `adit run`: the daemon in the foreground, in its two processes.
 
+use std::cell::OnceCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub(super) fn run(args::Run { config: path, dry_run }: args::Run) -> Outcome {
     let dumpable = keep_secrets();
     let texts = Texts::gather(&path);
     let config = Config::of_texts(&texts).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
-    log::start();
+    let _log = log::start("steward");
     warn_of(dumpable);
     config.hints.iter().for_each(|hint| tracing::warn!("{hint}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -35,11 +36,13 @@ pub(super) fn run(args::Run { config: path, dry_run }: args::Run) -> Outcome {
 pub(super) fn prober() -> Outcome {
     let dumpable = keep_secrets();
     let line = io::stdin().as_fd().try_clone_to_owned()?;
-    let log = || {
-        log::start();
+    let log = OnceCell::new();
+    let prepare = |relay| {
+        let log = log.get_or_init(|| log::prepare(relay, "prober"));
         warn_of(dumpable);
+        move || log.begin()
     };
-    prober::serve(line, log).map(|()| Exit::Done).map_err(|error| match error {
+    prober::serve(line, prepare).map(|()| Exit::Done).map_err(|error| match error {
         NotBegun::Config(problems) => Failure::new(Exit::BadInput, problems.to_string()),
         NotBegun::System(error) => error.into(),
     })

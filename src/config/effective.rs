@@ -8,9 +8,9 @@ use super::notation::{dscp_written, fwmark_written, percent, ports_written, writ
 use super::policy::{self, protocol_written};
 use super::tunnel::{Esp, Tunnel};
 use super::{Config, Daemon};
-use crate::engine::Route;
 use crate::engine::health::Rules;
 use crate::engine::settings::{ReturnPath, Source, Timeout};
+use crate::engine::{FailStatic, Route};
 use crate::steer::{Mode, Rule};
 use crate::wire::esp::Shape;
 use crate::wire::{Encapsulation, Family, Kind, gre};
@@ -24,6 +24,7 @@ pub(super) fn text(config: &Config) -> String {
     config.routes.iter().for_each(|route| self::route(route, config, &mut lines));
     config.policy.iter().for_each(|(netns, rule)| self::rule(netns.as_ref(), rule, &mut lines));
     kernel(&config.kernel, &mut lines);
+    fail_static(config.fail_static, &mut lines);
     lines.into_text()
 }
 
@@ -179,6 +180,15 @@ fn rule(netns: Option<&Netns>, rule: &Rule, lines: &mut Lines) {
         );
     }
     netns.iter().for_each(|netns| lines.text("netns", netns.to_string()));
+}
+
+fn fail_static(fail_static: Option<FailStatic>, lines: &mut Lines) {
+    lines.header("[fail_static]");
+    lines.line("enabled", fail_static.is_some());
+    if let Some(FailStatic { share, while_clean }) = fail_static {
+        lines.text("share", percent(share));
+        lines.line("while_clean", while_clean);
+    }
 }
 
 fn kernel(kernel: &Kernel, lines: &mut Lines) {

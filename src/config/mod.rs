@@ -16,7 +16,7 @@
 //! | `section` | the typed reader of one table |
 //! | `notation` | durations, shares, DSCP names, marks, ports |
 //! | `names` | what a tunnel, a namespace, a device can be called |
-//! | `daemon`, `tunnel`, `encapsulation`, `esp`, `ends`, `check`, `rules`, `route`, `kernel`, `reflect` | a section each |
+//! | `daemon`, `tunnel`, `encapsulation`, `esp`, `ends`, `check`, `rules`, `route`, `kernel`, `fail_static`, `reflect` | a section each |
 //! | `policy` | `[[rule]]`: policy rules, where `rules` are those of health |
 //! | `hops` | next hops that the kernel cannot take, or not keep apart |
 //! | `apart` | what two tunnels cannot share |
@@ -39,6 +39,7 @@ mod effective;
 mod encapsulation;
 mod ends;
 mod esp;
+mod fail_static;
 mod hops;
 mod kernel;
 mod key_file;
@@ -73,8 +74,8 @@ pub use reflect::ReflectConfig;
 pub use texts::Texts;
 pub use tunnel::{Esp, Tunnel};
 
-use crate::engine::Route;
 use crate::engine::health::Rules;
+use crate::engine::{FailStatic, Route};
 use crate::steer::Rule;
 use esp::Side;
 use section::Section;
@@ -96,6 +97,8 @@ pub struct Config {
     pub places: Vec<Place>,
     /// How the kernel is steered.
     pub kernel: Kernel,
+    /// When this host is suspected rather than its tunnels; `None` if never.
+    pub fail_static: Option<FailStatic>,
     /// The policy rules, each with its network namespace; `None` is the one where adit runs.
     pub policy: Vec<(Option<Netns>, Rule)>,
     /// What is allowed, and may yet not be meant.
@@ -142,6 +145,7 @@ impl Config {
         let tunnels = Tunnels::read(&mut root, Side::Prober);
         let kernel = Kernel::read(&mut root);
         let (routes, places) = route::read_all(&mut root, &tunnels, &kernel);
+        let fail_static = fail_static::read(&mut root);
         let policy = policy::read_all(&mut root, &kernel);
         refused::sections(&mut root);
         for key in ["reflect", "fault"] {
@@ -149,6 +153,6 @@ impl Config {
         }
         root.finish();
         let Tunnels { list: tunnels, rules, .. } = tunnels;
-        report.conclude(|hints| Self { daemon, rules, tunnels, routes, places, kernel, policy, hints })
+        report.conclude(|hints| Self { daemon, rules, tunnels, routes, places, kernel, fail_static, policy, hints })
     }
 }

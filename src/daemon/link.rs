@@ -78,6 +78,8 @@ pub(super) struct Begin {
     pub(super) dry_run: bool,
     /// The group that may change things over the local socket, whose listener comes beside this.
     pub(super) admins: Option<u32>,
+    /// The log goes by the line that is the first of what comes beside this.
+    pub(super) relays: bool,
 }
 
 /// What a way out is made of.

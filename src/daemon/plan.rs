@@ -7,7 +7,7 @@ use super::kernel::Inspected;
 use super::space::Space;
 use super::steer::Steering;
 use crate::config::{self, Config, Netns, Tunnel as Configured};
-use crate::engine::{Egress, Material, Namespace, Place, Route, Tunnel};
+use crate::engine::{Egress, FailStatic, Material, Namespace, Place, Route, Tunnel};
 use crate::io::local::Access;
 use crate::io::raw::Leaving;
 use crate::wire::filter::Protocol;
@@ -21,6 +21,8 @@ pub struct Plan {
     pub routes: Vec<Route>,
     /// Where routes are; routes name them by index.
     pub places: Vec<Place>,
+    /// When this host is suspected rather than its tunnels; `None` if never.
+    pub fail_static: Option<FailStatic>,
     /// What is to be kept in the kernel, if anything.
     pub steering: Option<Steering>,
     /// Namespaces by index: `None` is the one where the daemon runs.
@@ -70,6 +72,7 @@ impl Plan {
         let mut plan = Self {
             tunnels: Vec::new(),
             routes: config.routes,
+            fail_static: config.fail_static,
             steering,
             places: config.places.iter().map(config::Place::named).collect(),
             namespaces,

@@ -34,19 +34,21 @@ impl From<io::Error> for NotBegun {
 }
 
 /// Probes for the steward at the other end of the line, until it wants an end or is gone. `log` is called
-/// when it is known that there is a steward.
+/// when it is known that there is a steward, with a line by which it passes on what is for the journal, if
+/// there is one; what it returns is called when there may be threads.
 ///
 /// # Errors
 /// What is missing.
-pub fn serve(line: OwnedFd, log: impl FnOnce()) -> Result<(), NotBegun> {
+pub fn serve<F: FnOnce()>(line: OwnedFd, log: impl FnOnce(Option<OwnedFd>) -> F) -> Result<(), NotBegun> {
     let line = Inward::new(line);
-    let (Begin { texts, generation, steward, dry_run, admins }, handed) = line.begin()?;
+    let (Begin { texts, generation, steward, dry_run, admins, relays }, handed) = line.begin()?;
     // Nobody else could hand over anything, or keep routes.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)?;
     if u32::try_from(getppid().as_raw()) != Ok(steward) {
         return Err(io::Error::new(io::ErrorKind::NotConnected, "the steward is gone").into());
     }
-    log();
+    let mut handed = handed.into_iter();
+    let begin_log = log(relays.then(|| handed.next()).flatten());
     let config = Config::of_texts(&texts.unpack()?).map_err(NotBegun::Config)?;
     let settings = config.daemon.clone();
     let mut plan = Plan::new(config).dry(dry_run);
@@ -54,11 +56,12 @@ pub fn serve(line: OwnedFd, log: impl FnOnce()) -> Result<(), NotBegun> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     shut_in(plan.state_dir.as_deref());
     // From here on there are threads.
+    begin_log();
     let supplies = line.supplies(&plan, Begun { generation, dry_run })?;
     let mut stop = supplies.stop.clone();
     let membership = supplies.membership.clone();
     let admins = admins.map(Gid::from_raw);
-    let bound = handed.into_iter().next().map(|socket| Bound::handed(socket, admins, membership));
+    let bound = handed.next().map(|socket| Bound::handed(socket, admins, membership));
     let outside = Outside::handed(&plan, supplies, bound);
     runtime.block_on(async move {
         let (daemon, handle, bound) = Daemon::begin(plan, host, outside)?;

@@ -140,6 +140,7 @@ impl Daemon {
             let _ = self.recorder.set(clerk.recorder());
             self.clerk = Some(clerk);
         }
+        self.engine.set_fail_static(plan.fail_static);
         let tunnels = self.engine.handle_reload(now, Layout { tunnels, routes, places, steers, associations });
         self.spaces.renew(&spaces);
         // What could not be used has been told, and is tried again.

@@ -33,7 +33,7 @@ use crate::engine::snapshot::Census;
 use crate::engine::{Standing, Steer};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound};
-use crate::io::notify;
+use crate::io::{journal, notify};
 use life::Life;
 pub use reload::Load;
 use reload::{Read, Reload, Stage, Taking};
@@ -167,15 +167,17 @@ impl Steward {
     /// Gives a prober everything that it needs.
     fn begin(&mut self) -> io::Result<Life> {
         self.plan.renumber();
+        let relay = journal::is_standard_error().then(journal::relay).transpose()?;
         let begin = Begin {
             texts: self.texts.clone(),
             generation: self.generation,
             steward: std::process::id(),
             dry_run: self.dry_run,
             admins: self.bound.as_ref().and_then(Bound::admins).map(Gid::as_raw),
+            relays: relay.is_some(),
         };
         let listener = self.bound.as_ref().map(Bound::socket).transpose()?;
-        let first = Parcel::with(Word::Begin(begin), listener.into_iter().collect());
+        let first = Parcel::with(Word::Begin(begin), relay.into_iter().chain(listener).collect());
         let life = Life::begin(first, self.plan.spaces(), self.plan.tunnels.len(), self.clock.now())?;
         if !self.standings.is_empty() {
             let standings = self.standings.iter().map(|(route, standing)| (*route, standing.clone())).collect();

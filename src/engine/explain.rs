@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::prober::{Prober, Stalls};
 use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason};
 use super::time::WallTime;
-use super::{Counters, Engine, State, Time, earliest};
+use super::{Counters, Engine, HoldView, State, Time, earliest};
 
 /// The data behind `adit explain`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -48,8 +48,25 @@ pub struct Explanation {
 pub struct HostView {
     /// Its own troubles, by kind.
     pub local_faults: BTreeMap<&'static str, u64>,
+    /// The last of each kind.
+    pub troubles: Vec<Trouble>,
+    /// Why the kernel's routes are held, if this host is suspected rather than its tunnels.
+    pub fail_static: Option<HoldView>,
     /// ICMP errors about probes.
     pub hints: u64,
+}
+
+/// A local fault: the prober's own trouble.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Trouble {
+    /// Its kind.
+    pub fault: &'static str,
+    /// How often.
+    pub count: u64,
+    /// When it was last.
+    pub at: WallTime,
+    /// In words, as it was told last.
+    pub reason: String,
 }
 
 /// One sample.
@@ -81,12 +98,25 @@ pub struct Next {
 const SHOWN: usize = 30;
 
 impl Engine {
+    /// The prober's own troubles, the last of each kind.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<Trouble> {
+        let trouble = |fault: &super::Fault| Trouble {
+            fault: fault.name,
+            count: fault.count,
+            at: self.wall(fault.last),
+            reason: fault.reason.clone(),
+        };
+        self.faults.iter().map(trouble).collect()
+    }
+
     /// Explains a tunnel's state.
     pub fn explain(&mut self, now: Time, tunnel: u32) -> Option<Explanation> {
         let (offset, stalls) = (self.wall_offset, self.stalls);
         let wall = move |at: Time| WallTime(at.as_nanos().saturating_add(offset));
         let local_faults = self.faults.iter().map(|fault| (fault.name, fault.count)).collect();
-        let host = HostView { local_faults, hints: self.hints };
+        let host =
+            HostView { local_faults, troubles: self.troubles(), fail_static: self.held().cloned(), hints: self.hints };
         let prober = self.probers.get_mut(tunnel as usize)?;
         prober.health.forget(now);
         let samples = prober.health.window().latest(SHOWN).map(|(at, rtt)| SampleView {

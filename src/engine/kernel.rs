@@ -13,8 +13,12 @@ pub struct Steer {
 }
 
 impl Engine {
-    /// The next tunnel whose cost is to be known where routes are kept. At the start that is every one.
+    /// The next tunnel whose cost is to be known where routes are kept; none while that is
+    /// held back. At the start that is every one.
     pub fn poll_steer(&mut self) -> Option<Steer> {
+        if self.held().is_some() {
+            return None;
+        }
         let tunnel = self.steered.pop_front()?;
         Some(Steer { tunnel, penalty: self.probers.get(tunnel as usize)?.cost() })
     }

@@ -123,13 +123,13 @@ impl Verdict {
     fn of(prober: &Prober) -> Self {
         let last = prober.health.last_transition().map(|&Transition { from, reason, .. }| {
             let Reason { rule, alike, samples, failures, span } = reason;
-            Last { from: place(from), rule, alike, samples, failures, span }
+            Last { from: code(from), rule, alike, samples, failures, span }
         });
         Self {
             name: prober.settings.name.clone(),
             way: way(prober),
-            state: place(prober.health.state()),
-            held: place(prober.held.unwrap_or(State::Unknown)),
+            state: code(prober.health.state()),
+            held: code(prober.held.unwrap_or(State::Unknown)),
             since: prober.since.0,
             last,
             drain: match prober.drain {
@@ -200,7 +200,12 @@ fn way(prober: &Prober) -> u64 {
     file::number_of(text.as_bytes())
 }
 
-fn place(state: State) -> u8 {
+fn code(state: State) -> u8 {
+    u8::try_from(place(state)).unwrap_or(0)
+}
+
+/// A state's place in [`State::ALL`].
+pub(super) const fn place(state: State) -> usize {
     match state {
         State::Unknown => 0,
         State::Healthy => 1,

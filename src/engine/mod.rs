@@ -22,10 +22,12 @@ pub mod esp;
 pub mod event;
 pub mod explain;
 pub mod health;
+mod hold;
 pub mod inflight;
 mod kernel;
 pub mod ledger;
 pub mod memory;
+pub mod metrics;
 mod needs;
 pub mod numbers;
 mod obstacle;
@@ -51,6 +53,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 pub use health::State;
+use hold::Hold;
+pub use hold::{FailStatic, HoldView};
 pub use penalty::Drain;
 pub use prober::{Counters, Failure};
 pub use reload::{Layout, Reloaded};
@@ -64,6 +68,7 @@ use crate::wire::{self, Reject, payload::Secret};
 pub use associations::{Material, Pair, PairName, Start};
 use event::{Kind, Ring};
 pub use kernel::Steer;
+use metrics::Histogram;
 pub use needs::Need;
 use needs::Needs;
 use numbers::Numbers;
@@ -157,10 +162,18 @@ pub struct Engine {
     scratch: Vec<u8>,
     /// Tunnels whose cost may have changed since it was last asked for.
     steered: VecDeque<u32>,
+    /// Whether this host is suspected rather than its tunnels.
+    hold: Hold,
+    /// Tunnels by state, in the order of [`State::ALL`].
+    states: [usize; 4],
     /// How often the kernel's routes were not as they should be.
     drifts: u64,
     /// When a socket last lost answers on this side of the wire.
     deaf: BTreeMap<Ear, Time>,
+    /// How often traffic has moved to another tunnel.
+    route_changes: u64,
+    /// How late the loop was woken.
+    lag: Histogram<12>,
     /// When the last turn began.
     turn: Time,
     stalls: Stalls,
@@ -175,6 +188,8 @@ struct Fault {
     name: &'static str,
     count: u64,
     told: Time,
+    last: Time,
+    reason: String,
 }
 
 impl Engine {
@@ -205,8 +220,12 @@ impl Engine {
             kernel: BTreeMap::new(),
             scratch: Vec::new(),
             steered: VecDeque::new(),
+            hold: Hold::default(),
+            states: [0; 4],
             drifts: 0,
             deaf: BTreeMap::new(),
+            route_changes: 0,
+            lag: Histogram::new(&metrics::LAG),
             turn: now,
             stalls: Stalls::default(),
             faults: Vec::new(),
@@ -228,6 +247,7 @@ impl Engine {
         // A timer may be due before it is set (an early retry that had to wait for a burst's end): it
         // is late only from the last turn's beginning, which was the last time to see to it.
         let late = self.timers.earliest().map_or(Duration::ZERO, |wanted| now.since(wanted.max(self.turn)));
+        self.lag.note(late);
         if late >= STALL {
             self.stalled(now, late, "stall", &format!("woken {} ms late", late.as_millis()));
         }
@@ -274,6 +294,7 @@ impl Engine {
     /// `now` must have been handed in before.
     pub fn handle_timeout(&mut self, now: Time) {
         self.turn = now;
+        self.reconsider(now);
         while let Some(tunnel) = self.timers.pop(now) {
             self.retire(tunnel, now);
             self.expire(tunnel, now, true);
@@ -285,7 +306,7 @@ impl Engine {
 
     /// When the engine wants to be woken; never later than something it has promised.
     pub fn next_wakeup(&mut self, now: Time) -> Option<Time> {
-        [self.timers.earliest(), self.outbox.earliest(now)].into_iter().flatten().min()
+        [self.timers.earliest(), self.outbox.earliest(now), self.next_reconsidered()].into_iter().flatten().min()
     }
 
     /// Asks for traffic to leave a tunnel, or to come back. Moves no state.
@@ -320,17 +341,25 @@ impl Engine {
     }
 
     fn fault(&mut self, now: Time, tunnel: Option<String>, name: &'static str, reason: &str) {
+        self.note_sign(now, name);
+        let fault = self.count_fault(name, now);
+        if fault.count == 1 || now.since(fault.told) >= FAULT_QUIET {
+            fault.told = now;
+            reason.clone_into(&mut fault.reason);
+            self.tell(now, Kind::LocalFault { tunnel, fault: name, reason: reason.to_owned() });
+        }
+    }
+
+    fn count_fault(&mut self, name: &'static str, now: Time) -> &mut Fault {
         let at = self.faults.iter().position(|fault| fault.name == name);
         let at = at.unwrap_or_else(|| {
-            self.faults.push(Fault { name, count: 0, told: Time::ZERO });
+            self.faults.push(Fault { name, count: 0, told: Time::ZERO, last: now, reason: String::new() });
             self.faults.len() - 1
         });
         let fault = &mut self.faults[at];
         fault.count += 1;
-        if fault.count == 1 || now.since(fault.told) >= FAULT_QUIET {
-            fault.told = now;
-            self.tell(now, Kind::LocalFault { tunnel, fault: name, reason: reason.to_owned() });
-        }
+        fault.last = now;
+        fault
     }
 
     fn tell(&mut self, at: Time, kind: Kind) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::associations::Associations;
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
+use super::metrics::{self, Histogram};
 use super::needs::{Need, Needs};
 use super::obstacle::Obstacle;
 use super::penalty::{self, Drain};
@@ -96,6 +97,10 @@ pub(super) struct Prober {
     pub(super) in_flight: InFlight,
     pub(super) rtt: Estimator,
     pub(super) counters: Counters,
+    /// Round-trip times since this run began.
+    pub(super) rtts: Histogram<12>,
+    /// From where to where it went since then, and how often.
+    pub(super) transitions: Vec<(State, State, u64)>,
     pub(super) drain: Option<Drain>,
     /// The last verdict before an obstacle, whose penalty stays until there is another.
     pub(super) held: Option<State>,
@@ -104,6 +109,10 @@ pub(super) struct Prober {
     pub(super) started: bool,
     /// Regular probes queued but not sent: never more than one.
     pub(super) queued: bool,
+    /// The last probe could not leave this host.
+    pub(super) refused: bool,
+    /// When it went down last.
+    pub(super) fell: Option<Time>,
     /// So many samples are missing until a remembered state is confirmed.
     pub(super) unconfirmed: u32,
     pub(super) last_sample: Time,
@@ -139,12 +148,16 @@ impl Prober {
             in_flight: InFlight::default(),
             rtt: Estimator::default(),
             counters: Counters::default(),
+            rtts: Histogram::new(&metrics::RTT),
+            transitions: Vec::new(),
             drain: None,
             held: None,
             burst: Burst::default(),
             next_due: first_due,
             started: false,
             queued: false,
+            refused: false,
+            fell: None,
             unconfirmed: 0,
             last_sample: Time::ZERO,
             since,
@@ -302,6 +315,7 @@ impl Prober {
 
     pub(super) fn note_success(&mut self, rtt: Duration) {
         self.counters.received += 1;
+        self.rtts.note(rtt);
         self.failures_in_a_row = 0;
         self.unsent_in_a_row = 0;
         self.rtt.update(rtt);

@@ -136,6 +136,8 @@ impl Engine {
         self.renumber(&fates);
         self.lay_routes(&fates, RouteTable::new(routes, places, self.probers.len(), steers));
         self.settle_down(now, consequences);
+        self.count_states();
+        self.set_fail_static(self.hold.settings);
         reloaded
     }
 

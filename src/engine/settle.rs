@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::event::Kind;
 use super::health::Transition;
 use super::inflight::{Purpose, Settled, Standing};
+use super::memory::place;
 use super::prober::Prober;
 use super::routes::Moved;
 use super::window::Outcome;
@@ -98,6 +99,11 @@ impl Engine {
                 Outcome::Failure
             }
         };
+        let refused = matches!(result, Err(Failure::Refused(_) | Failure::Missing(_)));
+        if refused != prober.refused || refused {
+            self.note_refused(tunnel, at, refused);
+        }
+        let prober = &mut self.probers[tunnel as usize];
         let transition = prober.health.judge(at, outcome);
         prober.follow_path(at);
         self.record_sample(tunnel, at, Some(outcome));
@@ -132,19 +138,31 @@ impl Engine {
     /// A tunnel has another state.
     pub(super) fn enter(&mut self, at: Time, tunnel: u32, [from, to]: [State; 2], rule: u8, reason: String) {
         let wall = self.wall(at);
+        self.states[place(from)] = self.states[place(from)].saturating_sub(1);
+        self.states[place(to)] += 1;
         let prober = &mut self.probers[tunnel as usize];
         prober.since = wall;
+        match prober.transitions.iter_mut().find(|(before, after, _)| (*before, *after) == (from, to)) {
+            Some((_, _, count)) => *count += 1,
+            None => prober.transitions.push((from, to, 1)),
+        }
         let (name, penalty) = (prober.settings.name.clone(), prober.penalty());
         self.tell(at, Kind::Transition { tunnel: name, from, to, rule, reason, penalty });
-        self.steer(at, tunnel);
+        // The kernel's routes first: their traffic waits for it.
+        self.weigh(at, tunnel, [from, to]);
+        self.reorder(at, tunnel);
     }
 
     /// Computes a tunnel's penalty anew and moves the traffic for which that makes a difference.
     pub(super) fn steer(&mut self, at: Time, tunnel: u32) {
-        // The kernel's routes first: their traffic waits for it.
         self.steered.push_back(tunnel);
+        self.reorder(at, tunnel);
+    }
+
+    fn reorder(&mut self, at: Time, tunnel: u32) {
         let penalty = self.probers[tunnel as usize].penalty();
         let Moved { count, first } = self.routes.set_penalty(tunnel, penalty, TOLD);
+        self.route_changes += count as u64;
         for change in &first {
             let kind = self.moved(change);
             self.tell(at, kind);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::hold::HoldView;
 use super::needs::Needs;
 use super::obstacle::Obstacle;
 use super::penalty;
@@ -120,6 +121,8 @@ pub struct SelfView {
     pub hints: u64,
     /// The prober's own troubles, by kind.
     pub local_faults: Vec<(&'static str, u64)>,
+    /// Why the kernel's routes are held, if this host is suspected rather than its tunnels.
+    pub fail_static: Option<HoldView>,
     /// How often something of ours in the kernel's routing was not as we left it.
     pub kernel_drifts: u64,
     /// Number of the last event.
@@ -172,6 +175,7 @@ impl Engine {
             rejected: rejected.filter(|&(_, count)| count > 0).collect(),
             hints: self.hints,
             local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
+            fail_static: self.held().cloned(),
             kernel_drifts: self.drifts,
             last_event: self.events.last(),
         }
@@ -242,7 +246,7 @@ fn window_view(prober: &Prober) -> WindowView {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share for people to read, rounded to four places")]
-fn loss_ratio(failures: u64, samples: u64) -> f64 {
+pub(super) fn loss_ratio(failures: u64, samples: u64) -> f64 {
     (failures as f64 / samples.max(1) as f64 * 10_000.0).round() / 10_000.0
 }
 

@@ -62,6 +62,15 @@ impl Clock {
     }
 }
 
+/// When a packet arrived that the kernel stamped then, if it is read now from a queue that was last known to
+/// be empty at `empty`. The stamp is on the wall clock, which may be set at any time: so it only says how long
+/// the packet has waited, and it did not wait since before the queue was empty.
+#[must_use]
+pub fn stamped(now: Time, wall: WallTime, stamp: WallTime, empty: Time) -> Time {
+    let waited = Duration::from_nanos(wall.0.saturating_sub(stamp.0));
+    now - waited.min(now.since(empty))
+}
+
 fn read(clock: ClockId) -> Duration {
     // Cannot fail: these clocks exist on every kernel that runs this program.
     clock_gettime(clock).map_or(Duration::ZERO, Duration::from)

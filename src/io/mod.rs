@@ -7,7 +7,9 @@
 //! | [`notify`] | what the service manager is told |
 //! | [`netns`] | running something inside a network namespace; which one stands under a name |
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
-//! | [`sandbox`] | the walls of a process that strangers can reach
+//! | [`sandbox`] | the walls of a process that strangers can reach |
+//! | [`logbook`] | the log's way out, for which nobody waits |
+//! | [`journal`] | entries with fields for systemd's journal |
 //! | [`device`] | sending through one of the kernel's own tunnel devices |
 //! | [`xfrm`] | watching the kernel's security associations |
 //! | [`fib`] | the kernel's routes: changed, pictured, listened to |
@@ -15,7 +17,7 @@
 //! | [`tunnels`] | the kernel's tunnel devices, addresses and routes, for a proposal |
 //! | [`local`] | the local socket: HTTP with JSON |
 //! | [`ledger`] | the durable record of ESP sequence numbers |
-//! | [`letters`] | a private line between two processes, over which descriptors can be handed
+//! | [`letters`] | a private line between two processes, over which descriptors can be handed |
 //! | [`memory`] | what is remembered of the tunnels, on the disk |
 //! | `durable` | files that are there whole whenever the power fails |
 //! | `lock` | a lock file: who owns a path |
@@ -27,11 +29,13 @@ pub mod clock;
 pub mod device;
 mod durable;
 pub mod fib;
+pub mod journal;
 pub mod ledger;
 pub mod letters;
 pub mod links;
 pub mod local;
 mod lock;
+pub mod logbook;
 pub mod memory;
 mod netlink;
 pub mod netns;

@@ -17,13 +17,13 @@ use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, getsockopt, recvmmsg, sendmmsg, setsockopt, sockopt,
 };
 // The macro's own parts must be in scope beside it.
-use nix::{getsockopt_impl, libc, sockopt_impl};
+use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl};
 use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use super::clock::Clock;
-use crate::engine::{Ear, Namespace, Time};
+use super::clock::{Clock, stamped};
+use crate::engine::{Ear, Namespace, Time, WallTime};
 use crate::wire::filter::{self, Instruction, Pass, Protocol};
 use crate::wire::{Family, esp, gre, ip, probe::Arrived};
 
@@ -51,6 +51,23 @@ sockopt_impl!(
     libc::SOL_SOCKET,
     libc::SO_MEMINFO,
     [u32; 9]
+);
+
+sockopt_impl!(
+    /// Which path MTU holds for what an IPv4 socket sends, and whether ICMP may change it (ip(7)).
+    MtuDiscoverV4,
+    SetOnly,
+    libc::IPPROTO_IP,
+    libc::IP_MTU_DISCOVER,
+    libc::c_int
+);
+sockopt_impl!(
+    /// The same for IPv6 (ipv6(7)).
+    MtuDiscoverV6,
+    SetOnly,
+    libc::IPPROTO_IPV6,
+    libc::IPV6_MTU_DISCOVER,
+    libc::c_int
 );
 
 /// What emptying a socket has shown.
@@ -243,12 +260,8 @@ impl Receiver {
                 #[expect(clippy::wildcard_enum_match_arm, reason = "only what was asked for comes")]
                 match control {
                     ControlMessageOwned::ScmTimestampns(stamp) => {
-                        let stamp = u64::try_from(Duration::from(stamp).as_nanos()).unwrap_or(0);
-                        let queued = Duration::from_nanos(wall.0.saturating_sub(stamp));
-                        // The stamp is on the wall clock, which may be set at any time: it only says
-                        // how long the packet has waited, and it did not wait since before the
-                        // queue was last empty.
-                        arrival.at = now - queued.min(now.since(self.drained));
+                        let stamp = WallTime(u64::try_from(Duration::from(stamp).as_nanos()).unwrap_or(0));
+                        arrival.at = stamped(now, wall, stamp, self.drained);
                     }
                     ControlMessageOwned::Ipv6PacketInfo(info) => {
                         arrival.destination = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr));
@@ -461,10 +474,17 @@ fn open(family: Family, protocol: i32) -> io::Result<Socket> {
         Family::V4 => Domain::IPV4,
         Family::V6 => Domain::IPV6,
     };
-    let socket = Socket::new(domain, Type::RAW, Some(protocol.into()));
-    socket.map_err(|error| {
+    let socket = Socket::new(domain, Type::RAW, Some(protocol.into())).map_err(|error| {
         needs(error, "raw sockets need CAP_NET_RAW: run as root, or with AmbientCapabilities=CAP_NET_RAW")
-    })
+    })?;
+    // An ICMP error that says "too big" may come from anybody who knows two addresses. The kernel would
+    // believe it because this socket is there, and refuse to send a longer probe. Whether one fits into the
+    // path is shown by its answer; whether it fits into this host's own link, by that link.
+    match family {
+        Family::V4 => setsockopt(&socket, MtuDiscoverV4, &libc::IP_PMTUDISC_INTERFACE)?,
+        Family::V6 => setsockopt(&socket, MtuDiscoverV6, &libc::IPV6_PMTUDISC_INTERFACE)?,
+    }
+    Ok(socket)
 }
 
 /// An error for want of a capability, with its name and the remedy.

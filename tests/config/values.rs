@@ -232,3 +232,17 @@ fn the_nearest_word_is_proposed_if_it_is_near() {
     assert_eq!(nearest("", names), None);
     assert_eq!(nearest("london", names), None);
 }
+
+#[test]
+fn when_this_host_is_suspected_can_be_said() {
+    use adit::engine::FailStatic;
+    use adit::engine::health::Ratio;
+    let usual = FailStatic { share: Ratio(500_000), while_clean: false };
+    assert_eq!(parse("").fail_static, Some(usual));
+    assert_eq!(parse("[fail_static]\nenabled = false\nshare = \"20%\"\n").fail_static, None);
+    let other = parse("[fail_static]\nshare = \"20%\"\nwhile_clean = true\n");
+    assert_eq!(other.fail_static, Some(FailStatic { share: Ratio(200_000), while_clean: true }));
+    assert_eq!(parse(&other.effective()).fail_static, other.fail_static);
+    let never = parse("[fail_static]\nenabled = false\n");
+    assert_eq!(parse(&never.effective()).fail_static, None);
+}

@@ -22,13 +22,6 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Whether this kernel, and who runs this, can make tun devices.
-pub(crate) fn tun_works() -> Result<(), String> {
-    let made = netns::make().and_then(|namespace| run(&namespace, "ip tuntap add tun0 mode tun"));
-    made.map(drop)
-        .map_err(|error| format!("no tun device can be made (/dev/net/tun, Debian package iproute2): {error}"))
-}
-
 /// Runs a shell script in a namespace.
 fn run(namespace: &File, script: &str) -> io::Result<String> {
     let output = netns::within(Some(namespace), || Command::new("sh").args(["-ec", script]).output())?;

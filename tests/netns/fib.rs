@@ -33,15 +33,6 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.into_iter().map(|(name, run)| case(format!("fib::{name}"), run).with_iproute()).collect()
 }
 
-/// Whether `ip` is there, and the kernel has next-hop objects.
-pub(crate) fn iproute_works() -> Result<(), String> {
-    let namespace = netns::make().map_err(|error| error.to_string())?;
-    let output = netns::within(Some(&namespace), || Command::new("ip").args(["-j", "nexthop", "show"]).output());
-    let output = output.map_err(|error| format!("ip cannot be run (Debian package iproute2): {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("no next-hop objects: {said}")) }
-}
-
 /// A namespace with two devices, each with an address of each family, and our shell over its routes.
 pub(crate) struct Net {
     pub(crate) namespace: File,

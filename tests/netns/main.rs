@@ -2,6 +2,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
+//! | [`world`] | what this machine lets us do, and what is done about the rest |
 //! | [`kit`] | a pair of namespaces, a far end, a prober, and waiting for something to happen |
 //! | [`by_hand`] | packets made, taken and sent by hand |
 //! | [`styles`] | the probe styles, the families, the GRE options |
@@ -22,7 +23,6 @@
 //! | [`fib_edges`] | what must be refused, what must not be hit, what must not be lost |
 //! | [`fib_lent`] | which objects others lead over |
 //! | [`hearing`] | what others change there is heard, and what we change is not |
-//! | [`spaces`] | the built program where namespaces and devices are missing, come and go |
 //! | [`steering`] | the built program steers the kernel's routes: forwarded traffic, others, drift, devices |
 //! | [`crash`] | kill after kill while it sends ESP |
 //!
@@ -50,9 +50,11 @@ mod inlets;
 #[path = "../kills/mod.rs"]
 mod kills;
 mod kit;
+mod log;
 mod loss;
 mod manager;
 mod memory;
+mod metrics;
 mod parts;
 mod paths;
 mod reload;
@@ -62,139 +64,14 @@ mod site;
 mod spaces;
 mod steering;
 mod styles;
+mod world;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use libtest_mimic::Arguments;
 
-/// Trials at once, unless told otherwise: they mostly wait.
-const THREADS: usize = 10;
-
-/// One trial: its name, what it is, and what it needs beyond namespaces.
-pub(crate) struct Case {
-    name: String,
-    needs: Needs,
-    run: Box<dyn FnOnce() + Send>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Needs {
-    Namespaces,
-    /// The program nft, to make a kernel lose packets.
-    Nft,
-    /// Security associations of the kernel's, and the program ip to make them.
-    Xfrm,
-    /// The program ip, and a kernel with next-hop objects.
-    Iproute,
-    /// Tun devices, and the program ip to make them.
-    Tun,
-    /// The programs ip and nft, a kernel with next-hop objects, and settings of a namespace that can be
-    /// written: to make routers.
-    Routers,
-    /// A second user: user namespaces as an ordinary user makes them have one only.
-    TwoUsers,
-}
-
-pub(crate) fn case(name: impl Into<String>, run: impl FnOnce() + Send + 'static) -> Case {
-    Case { name: name.into(), needs: Needs::Namespaces, run: Box::new(run) }
-}
-
-impl Case {
-    fn with_nft(self) -> Self {
-        Self { needs: Needs::Nft, ..self }
-    }
-
-    fn with_xfrm(self) -> Self {
-        Self { needs: Needs::Xfrm, ..self }
-    }
-
-    fn with_iproute(self) -> Self {
-        Self { needs: Needs::Iproute, ..self }
-    }
-
-    fn with_tun(self) -> Self {
-        Self { needs: Needs::Tun, ..self }
-    }
-
-    fn with_routers(self) -> Self {
-        Self { needs: Needs::Routers, ..self }
-    }
-
-    fn with_two_users(self) -> Self {
-        Self { needs: Needs::TwoUsers, ..self }
-    }
-
-    /// The trial, or what stands for it where it cannot run.
-    fn trial(self, world: &World) -> Trial {
-        let Self { name, needs, run } = self;
-        let Some(reason) = world.lacks(needs) else {
-            return Trial::test(name, || {
-                run();
-                Ok(())
-            });
-        };
-        // What only root has is missing by no fault of the machine: run as root, too.
-        if world.strict && (world.two_users || !matches!(needs, Needs::TwoUsers | Needs::Tun)) {
-            return Trial::test(name, move || Err(Failed::from(reason)));
-        }
-        if !world.listing {
-            eprintln!("skipped: {name}: {reason}");
-        }
-        Trial::test(name, || Ok(())).with_ignored_flag(true)
-    }
-}
-
-/// What this machine lets us do.
-struct World {
-    namespaces: Result<(), String>,
-    nft: Result<(), String>,
-    xfrm: Result<(), String>,
-    iproute: Result<(), String>,
-    tun: Result<(), String>,
-    two_users: bool,
-    /// A trial that cannot run is a failure.
-    strict: bool,
-    listing: bool,
-}
-
-impl World {
-    /// Leaves the machine's own network, and its mounts, for namespaces; to be called while there is one thread.
-    fn enter(listing: bool) -> Self {
-        let was_root = nix::unistd::geteuid().is_root();
-        let unshared = unshare(CloneFlags::CLONE_NEWNET).map_err(std::io::Error::from);
-        let entered = unshared.or_else(|_| adit::io::netns::become_root_of_new_user_namespace());
-        // What is mounted from now on is nobody else's business, and ends with the last trial.
-        let entered = entered.and_then(|()| {
-            unshare(CloneFlags::CLONE_NEWNS)?;
-            Ok(mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?)
-        });
-        Self {
-            namespaces: entered.map_err(|error| format!("cannot make a network namespace: {error}")),
-            nft: by_hand::nft_works(),
-            xfrm: silent::xfrm_works(),
-            iproute: fib::iproute_works(),
-            tun: discover::tun_works(),
-            two_users: was_root,
-            strict: std::env::var_os("ADIT_REQUIRE_NETNS").is_some(),
-            listing,
-        }
-    }
-
-    fn lacks(&self, needs: Needs) -> Option<String> {
-        let lacking = self.namespaces.clone().err();
-        lacking.or_else(|| match needs {
-            Needs::Namespaces => None,
-            Needs::Nft => self.nft.clone().err(),
-            Needs::Xfrm => self.xfrm.clone().err(),
-            Needs::Iproute => self.iproute.clone().err(),
-            Needs::Tun => self.tun.clone().err(),
-            Needs::Routers => [&self.nft, &self.iproute].into_iter().find_map(|works| works.clone().err()),
-            Needs::TwoUsers => (!self.two_users).then(|| "needs a second user: run as root".to_owned()),
-        })
-    }
-}
+pub(crate) use world::{Case, case};
+use world::{THREADS, World};
 
 fn main() -> ExitCode {
     let mut args = Arguments::from_args();
@@ -207,8 +84,10 @@ fn main() -> ExitCode {
         forgery::cases(),
         inlets::cases(),
         burden::cases(),
+        log::cases(),
         manager::cases(),
         memory::cases(),
+        metrics::cases(),
         parts::cases(),
         paths::cases(),
         reload::cases(),

@@ -14,6 +14,7 @@ use crate::{Case, case};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case("parts::a_prober_that_is_killed_has_a_successor_and_routes_stay", killed),
+        case("parts::a_prober_has_no_power_and_no_socket_that_would_send_to_a_path", confined),
         case("parts::a_prober_does_not_outlive_its_steward", orphan),
         case("parts::a_prober_that_does_not_go_on_is_replaced", stuck),
         case("parts::what_is_typed_at_a_terminal_reaches_the_steward_only", group),
@@ -37,6 +38,28 @@ fn killed() {
     stage.await_all_installed();
     daemon.send(Signal::SIGTERM);
     assert!(daemon.end().success());
+}
+
+fn confined() {
+    let site = Site::new();
+    let (daemon, _far) = site.healthy();
+    let prober = daemon.prober();
+    let status = fs::read_to_string(format!("/proc/{prober}/status")).unwrap();
+    let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(value(set), "0000000000000000", "{set}");
+    }
+    assert_eq!([value("NoNewPrivs:"), value("Seccomp:")], ["1", "2"]);
+    let log = site.read("adit.conf.log");
+    assert!(!log.contains("less confined"), "{log}");
+    // Flags, type, state, inode: see proc(5), /proc/net/unix.
+    let sockets = fs::read_to_string(format!("/proc/{prober}/net/unix")).unwrap();
+    let datagram = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let datagram: Vec<_> = datagram.filter(|row| row.get(4) == Some(&"0002")).map(|row| row[6].to_owned()).collect();
+    let links = fs::read_dir(format!("/proc/{prober}/fd")).unwrap().map(|entry| fs::read_link(entry.unwrap().path()));
+    for link in links.map(|link| link.unwrap().to_string_lossy().into_owned()) {
+        assert!(!datagram.iter().any(|inode| link == format!("socket:[{inode}]")), "{link}");
+    }
 }
 
 fn orphan() {

@@ -41,6 +41,7 @@ impl Engine {
             self.routes.set_penalty(tunnel, penalty, 0);
             self.rearm(tunnel);
         }
+        self.count_states();
         self.events.begin_at(next_event(&preface));
     }
 }

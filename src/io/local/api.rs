@@ -54,6 +54,7 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
         .route("/v1/events", get(events))
         .route("/v1/reload", post(reload))
         .route("/v1/healthz", get(healthz))
+        .route("/metrics", get(metrics))
         .route("/v1/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
@@ -300,6 +301,13 @@ fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error>
     Ok(text.into())
 }
 
+async fn metrics(Shared(handle): Shared<Handle>) -> Answer<Response> {
+    let metrics = handle.ask(Engine::metrics).await.ok_or_else(Problem::stopping)?;
+    let text = super::metrics::text(metrics)
+        .map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the metrics have no text"))?;
+    Ok(([(header::CONTENT_TYPE, super::metrics::TYPE)], text).into_response())
+}
+
 async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
     let view = handle.ask(|engine, _| engine.self_view()).await.ok_or_else(Problem::stopping)?;
     let pairs = |pairs: Vec<(&'static str, u64)>| {
@@ -313,6 +321,7 @@ async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
         "rejected": Value::Object(pairs(view.rejected)),
         "hints": view.hints,
         "local_faults": Value::Object(pairs(view.local_faults)),
+        "fail_static": view.fail_static,
         "kernel_drifts": view.kernel_drifts,
         "last_event": view.last_event,
     })))

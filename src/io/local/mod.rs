@@ -10,12 +10,14 @@
 //! | `serve` | clients: on which thread, how many, for how long |
 //! | `admins` | who may change things |
 //! | `api` | what can be asked, and the answers |
+//! | `metrics` | of that, what is measured, as OpenMetrics text |
 //! | `sa` | of that, security associations |
 //! | `openapi.json` | the description of that |
 
 mod admins;
 mod api;
 mod bind;
+mod metrics;
 mod sa;
 mod serve;
 

@@ -1,0 +1,137 @@
+//! What is measured of all, as numbers that others make a text of.
+
+use std::time::Duration;
+
+use super::prober::Counters;
+use super::snapshot::{Census, loss_ratio};
+use super::{Engine, State, Time};
+use crate::wire::Reject;
+
+/// Counts of durations, by how long they were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Histogram<const N: usize> {
+    /// The upper end of each bucket, in microseconds; what is longer is in none.
+    bounds: &'static [u32; N],
+    counts: [u32; N],
+    count: u64,
+    sum: Duration,
+}
+
+/// The ends of the buckets of round-trip times: 0.5 ms to 2.5 s.
+pub(super) const RTT: [u32; 12] =
+    [500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000];
+/// And of the loop's lateness: 0.1 ms to 10 s.
+pub(super) const LAG: [u32; 12] =
+    [100, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000, 10_000_000];
+
+impl<const N: usize> Histogram<N> {
+    /// Nothing is counted yet.
+    pub(super) const fn new(bounds: &'static [u32; N]) -> Self {
+        Self { bounds, counts: [0; N], count: 0, sum: Duration::ZERO }
+    }
+
+    pub(super) fn note(&mut self, duration: Duration) {
+        let place = self.bounds.iter().position(|&bound| duration <= Duration::from_micros(bound.into()));
+        if let Some(place) = place {
+            self.counts[place] = self.counts[place].wrapping_add(1);
+        }
+        self.count += 1;
+        self.sum += duration;
+    }
+
+    /// How many, and how long all together.
+    #[must_use]
+    pub const fn totals(&self) -> (u64, Duration) {
+        (self.count, self.sum)
+    }
+
+    /// The upper end of each bucket with how many are in it, and in none before.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        self.bounds
+            .iter()
+            .zip(&self.counts)
+            .map(|(&bound, &count)| (Duration::from_micros(bound.into()), u64::from(count)))
+    }
+}
+
+/// Everything that is measured.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    /// Each tunnel.
+    pub tunnels: Vec<TunnelMetrics>,
+    /// Each route: prefix, table, namespace, tunnel, effective priority.
+    pub routes: Vec<(String, u32, Option<String>, String, u32)>,
+    /// How often traffic has moved to another tunnel.
+    pub route_changes: u64,
+    /// The prober's own troubles, by kind.
+    pub local_faults: Vec<(&'static str, u64)>,
+    /// Packets refused, by reason.
+    pub rejected: Vec<(&'static str, u64)>,
+    /// ICMP errors about probes.
+    pub hints: u64,
+    /// How late the loop was woken.
+    pub lag: Histogram<12>,
+    /// Whether the kernel's routes are held.
+    pub is_held: bool,
+    /// How often the kernel's routes were not as they should be.
+    pub drifts: u64,
+    /// The number of the last event.
+    pub last_event: u64,
+    /// Tunnels by state.
+    pub census: Census,
+}
+
+/// What is measured of a tunnel.
+#[derive(Debug, Clone)]
+pub struct TunnelMetrics {
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub state: State,
+    /// An operator has asked for traffic to leave it.
+    pub drained: bool,
+    /// Since this run began.
+    pub counters: Counters,
+    /// From where to where it went, and how often.
+    pub transitions: Vec<(State, State, u64)>,
+    /// Round-trip times.
+    pub rtt: Histogram<12>,
+    /// Share of failures in the long window.
+    pub loss_ratio: f64,
+}
+
+impl Engine {
+    /// What is measured, for somebody else to write down.
+    pub fn metrics(&mut self, now: Time) -> Metrics {
+        let tunnels = self.probers.iter_mut().map(|prober| {
+            prober.health.forget(now);
+            let window = prober.health.window();
+            TunnelMetrics {
+                name: prober.settings.name.clone(),
+                state: prober.health.state(),
+                drained: prober.drain.is_some(),
+                counters: prober.counters,
+                transitions: prober.transitions.clone(),
+                rtt: prober.rtts,
+                loss_ratio: loss_ratio(window.failures(), window.samples()),
+            }
+        });
+        let tunnels = tunnels.collect();
+        let route = |view: super::route_view::RouteView| {
+            (view.prefix, view.table, view.netns, view.tunnel, view.effective_priority)
+        };
+        Metrics {
+            tunnels,
+            routes: self.route_views().into_iter().map(route).collect(),
+            route_changes: self.route_changes,
+            local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
+            rejected: Reject::ALL.iter().map(|reject| (reject.label(), self.rejects[reject.index()])).collect(),
+            hints: self.hints,
+            lag: self.lag,
+            is_held: self.held().is_some(),
+            drifts: self.drifts,
+            last_event: self.events.last(),
+            census: self.census(),
+        }
+    }
+}
