@@ -4,8 +4,8 @@ mod sim;
 
 use std::collections::BTreeSet;
 
-use adit::engine::{Engine, Route, Setup, Standing, Time, WallTime};
-use adit::io::local::OPENAPI;
+use adit::engine::{Engine, Reloaded, Route, Setup, Standing, Time, WallTime};
+use adit::io::local::{Applied, OPENAPI};
 use adit::wire::esp::Algorithm;
 use serde_json::Value;
 use sim::{Sim, at_ms};
@@ -98,6 +98,14 @@ fn every_view_is_as_described() {
     for tunnel in 0..2 {
         described(serde_json::to_value(sim.engine.explain(now, tunnel)).expect("a value"), "Explanation");
     }
+}
+
+#[test]
+fn a_reload_is_as_described() {
+    let tunnels = Reloaded { kept: 1, changed: 2, added: 3, removed: 4 };
+    let applied = Applied { tunnels, notes: vec!["[daemon] socket takes effect at the next start".to_owned()] };
+    let all = description()["components"]["schemas"].clone();
+    check(&serde_json::to_value(applied).expect("a value"), &all["Reloaded"], &all, "Reloaded");
 }
 
 #[test]

@@ -98,6 +98,11 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
             event["since"], event["last"]
         ),
         "gap" => format!("{} events are no longer there", event["missed"]),
+        "reload" if event["reason"].is_null() => format!(
+            "the configuration was read again: {} tunnels kept, {} changed, {} added, {} removed",
+            event["kept"], event["changed"], event["added"], event["removed"]
+        ),
+        "reload" => format!("the configuration was not read again, and nothing has changed: {}", text("reason")),
         "start" => format!("adit {} started with {} tunnels", text("version"), event["tunnels"]),
         "stop" => "adit stopped".to_owned(),
         other => other.to_owned(),

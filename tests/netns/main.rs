@@ -57,6 +57,7 @@ mod memory;
 mod metrics;
 mod parts;
 mod paths;
+mod reload;
 mod sealed;
 mod silent;
 mod site;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         metrics::cases(),
         parts::cases(),
         paths::cases(),
+        reload::cases(),
         devices::cases(),
         discover::cases(),
         commands::cases(),

@@ -32,17 +32,17 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// A name that namespaces are mounted on.
-struct Name {
-    path: PathBuf,
+pub(crate) struct Name {
+    pub(crate) path: PathBuf,
 }
 
 impl Name {
-    fn new(site: &Site) -> Self {
+    pub(crate) fn new(site: &Site) -> Self {
         Self { path: site.path("blue") }
     }
 
     /// Puts a namespace under it, on top of another one if there is one.
-    fn set(&self, namespace: &File) {
+    pub(crate) fn set(&self, namespace: &File) {
         let from = format!("/proc/self/fd/{}", namespace.as_raw_fd());
         self.make();
         self.mount(&from);
@@ -62,7 +62,7 @@ impl Name {
         umount2(&self.path, MntFlags::MNT_DETACH).unwrap();
     }
 
-    fn delete(&self) {
+    pub(crate) fn delete(&self) {
         self.unmount();
         fs::remove_file(&self.path).unwrap();
     }
@@ -79,13 +79,13 @@ impl Drop for Name {
 }
 
 /// The namespace that a tunnel begins in, which the name alone holds, and its far end at work.
-struct Blue {
+pub(crate) struct Blue {
     far: File,
-    reflector: Option<Running>,
+    pub(crate) reflector: Option<Running>,
 }
 
 impl Blue {
-    fn under(name: &Name, site: &Site) -> Self {
+    pub(crate) fn under(name: &Name, site: &Site) -> Self {
         let Pair { near, far } = Pair::new();
         name.set(&near);
         Self::of(far, site)
@@ -98,7 +98,7 @@ impl Blue {
     }
 
     /// A cable has two ends: with the last holder of a namespace its end is gone, and so is the other.
-    fn await_end_of_near(&self) {
+    pub(crate) fn await_end_of_near(&self) {
         let has_cable = || netns::within(Some(&self.far), || Ok(if_nametoindex("far0").is_ok())).unwrap();
         eventually("the end of a namespace", || !has_cable());
     }

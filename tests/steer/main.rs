@@ -10,6 +10,7 @@ mod rig;
 mod scenes_devices;
 mod scenes_lent;
 mod scenes_others;
+mod scenes_reloads;
 mod scenes_restarts;
 mod scenes_strays;
 mod scenes_verdicts;

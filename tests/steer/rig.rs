@@ -60,6 +60,21 @@ impl Rig {
         Self::start(self.kernel, setup)
     }
 
+    /// Another configuration, of whose tunnels this is known.
+    pub(crate) fn reload(self, setup: Setup, penalties: &[Option<u32>]) -> Self {
+        let tunnels = setup.tunnels;
+        let mut rig = Self {
+            fib: Fib::succeeding(TAG, setup.clone(), &penalties[..tunnels]),
+            prefixes: setup.legs.iter().map(|leg| (leg.table, leg.prefix)).collect(),
+            penalties: penalties[..tunnels].to_vec(),
+            standings: BTreeMap::new(),
+            setup,
+            ..self
+        };
+        rig.look();
+        rig
+    }
+
     pub(crate) fn look(&mut self) {
         let picture = self.kernel.picture(TAG, |table, prefix| self.fib.concerns(table, prefix));
         let told = self.drift.len();

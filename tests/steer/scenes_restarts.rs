@@ -8,7 +8,7 @@ use super::setup::{BOTH, DEGRADED, DOWN, V4, V6, bare, heavy, leg, pair, setup, 
 
 /// Everything that a configuration can become: other modes, weights, priorities, ways, tables, backstop,
 /// fewer and more prefixes and tunnels.
-fn configurations() -> Vec<Setup> {
+pub(crate) fn configurations() -> Vec<Setup> {
     let mut all = Vec::new();
     for mode in [Mode::Metric, Mode::Nexthop] {
         let of = |legs: Vec<_>| Setup { tunnels: 3, ..setup(mode, legs) };

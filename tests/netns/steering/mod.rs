@@ -25,7 +25,7 @@ mod moves;
 pub(crate) mod net;
 mod others;
 pub(crate) mod stage;
-mod stream;
+pub(crate) mod stream;
 mod tables;
 mod ways;
 pub(crate) mod witness;
