@@ -228,13 +228,14 @@ impl Daemon {
             tokio::select! {
                 biased;
                 () = &mut stop => break,
-                Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
+                // Clients that ask without a pause must keep nobody of ours from being heard.
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
                 // What comes after another configuration is told by its numbers.
                 news = news(&mut self.kernel), if self.renewing.is_none() => self.heard = Some(news),
                 renewed = renewal::records(&mut self.renewing) => self.renewed = Some(renewed),
                 Some(asker) = self.reloads.next() => self.reloads.pass_on(asker),
                 news = kept(&mut self.steersman) => self.hear_of_routes(news),
+                Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 () = self.spaces.readable() => {}
                 () = tokio::time::sleep(pause) => {}
             }

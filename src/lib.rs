@@ -34,12 +34,11 @@
 //! 5. Disabled is not down; drained is not down; unknown is not healthy.
 //! 6. We touch only routes that bear our tag; new before old, so no prefix is without a route for a
 //!    moment because of us.
-//! 7. What is worth keeping survives a kill -9. (So far that is every ESP sequence number that may have
-//!    been used. Of states nothing is kept: a restart begins as unknown, and the kernel's routes stay as
-//!    they were found.)
+//! 7. What is worth keeping survives a kill -9: states, windows, drains, and every ESP sequence number
+//!    that may have been used.
 //!
 //! Each law has tests that bear its number in their name, in `tests/laws.rs`; the sixth also in `tests/steer`, under a
-//! model of Linux's routes, the seventh in `tests/ledger`.
+//! model of Linux's routes, the seventh in `tests/memory.rs` and `tests/ledger`.
 //!
 //! # The rooms
 //!
@@ -56,6 +55,14 @@
 //!
 //! Pure means: time and bytes come in as arguments, values go out; no socket, no clock, no
 //! randomness, no runtime, no environment. `tests/layering.rs` reads the sources and says so.
+//!
+//! # The two processes
+//!
+//! `adit run` is two processes of this program. The **steward** ([`daemon::steward`]) has the capabilities: it reads the
+//! configuration's files, opens sockets, writes routes. The **prober** ([`daemon::prober`]) has none, and all that
+//! strangers can reach: packets, clients. The steward hands it opened sockets and texts, and it can ask for
+//! nothing but what is said in 32 bytes: what a tunnel costs, that a device be looked for, a reload. The demo
+//! and tests have both in one process.
 //!
 //! # The way of a probe
 //!

@@ -159,12 +159,20 @@ impl Engine {
     /// The associations of all ESP tunnels, or of one.
     #[must_use]
     pub fn associations(&self, tunnel: Option<u32>) -> Vec<AssociationView> {
-        let chosen = (0..).zip(&self.probers).filter(|(index, _)| tunnel.is_none_or(|tunnel| tunnel == *index));
-        let view = |(_, prober): (u32, &Prober)| {
-            let settings = &prober.settings;
-            prober.associations.as_ref().map(|associations| associations.view(&settings.name, settings.terms))
+        let chosen = match tunnel.map(|tunnel| tunnel as usize) {
+            Some(tunnel) => self.probers.get(tunnel..=tunnel).unwrap_or_default(),
+            None => &self.probers,
         };
-        chosen.filter_map(view).collect()
+        chosen.iter().filter_map(association_view).collect()
+    }
+
+    /// The associations of the ESP tunnels among some tunnels, from a place in the order of the configuration
+    /// on, and the place of the next tunnel; `None` if there are no more.
+    #[must_use]
+    pub fn associations_from(&self, from: usize, count: usize) -> (Vec<AssociationView>, Option<usize>) {
+        let to = from.saturating_add(count).min(self.probers.len());
+        let some = self.probers.get(from..to).unwrap_or_default();
+        (some.iter().filter_map(association_view).collect(), Some(to).filter(|to| *to < self.probers.len()))
     }
 
     /// Numbers have been reserved, durably.
@@ -371,4 +379,9 @@ impl Prober {
         }
         Some(key)
     }
+}
+
+fn association_view(prober: &Prober) -> Option<AssociationView> {
+    let settings = &prober.settings;
+    prober.associations.as_ref().map(|associations| associations.view(&settings.name, settings.terms))
 }

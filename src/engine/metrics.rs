@@ -59,8 +59,8 @@ impl<const N: usize> Histogram<N> {
 pub struct Metrics {
     /// Each tunnel.
     pub tunnels: Vec<TunnelMetrics>,
-    /// Each route: prefix, table, namespace, tunnel, effective priority.
-    pub routes: Vec<(String, u32, Option<String>, String, u32)>,
+    /// Each route.
+    pub routes: Vec<RouteMetrics>,
     /// How often traffic has moved to another tunnel.
     pub route_changes: u64,
     /// The prober's own troubles, by kind.
@@ -100,10 +100,33 @@ pub struct TunnelMetrics {
     pub loss_ratio: f64,
 }
 
+/// A route as it is measured: prefix, table, namespace, tunnel, effective priority.
+pub type RouteMetrics = (String, u32, Option<String>, String, u32);
+
 impl Engine {
-    /// What is measured, for somebody else to write down.
-    pub fn metrics(&mut self, now: Time) -> Metrics {
-        let tunnels = self.probers.iter_mut().map(|prober| {
+    /// What is measured, but for tunnels and routes, of which there may be very many.
+    #[must_use]
+    pub fn own_metrics(&self) -> Metrics {
+        Metrics {
+            tunnels: Vec::new(),
+            routes: Vec::new(),
+            route_changes: self.route_changes,
+            local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
+            rejected: Reject::ALL.iter().map(|reject| (reject.label(), self.rejects[reject.index()])).collect(),
+            hints: self.hints,
+            lag: self.lag,
+            is_held: self.held().is_some(),
+            drifts: self.drifts,
+            last_event: self.events.last(),
+            census: self.census(),
+        }
+    }
+
+    /// Some tunnels, as [`Self::tunnels_from`] gives them.
+    pub fn tunnel_metrics_from(&mut self, now: Time, from: usize, count: usize) -> (Vec<TunnelMetrics>, Option<usize>) {
+        let to = from.saturating_add(count).min(self.probers.len());
+        let some = self.probers.get_mut(from..to).into_iter().flatten();
+        let tunnels = some.map(|prober| {
             prober.health.forget(now);
             let window = prober.health.window();
             TunnelMetrics {
@@ -116,22 +139,16 @@ impl Engine {
                 loss_ratio: loss_ratio(window.failures(), window.samples()),
             }
         });
-        let tunnels = tunnels.collect();
+        (tunnels.collect(), Some(to).filter(|to| *to < self.probers.len()))
+    }
+
+    /// The routes of some prefixes, as [`Self::route_views_from`] gives them.
+    #[must_use]
+    pub fn route_metrics_from(&self, from: usize, count: usize) -> (Vec<RouteMetrics>, Option<usize>) {
+        let (views, next) = self.route_views_from(from, count);
         let route = |view: super::route_view::RouteView| {
             (view.prefix, view.table, view.netns, view.tunnel, view.effective_priority)
         };
-        Metrics {
-            tunnels,
-            routes: self.route_views().into_iter().map(route).collect(),
-            route_changes: self.route_changes,
-            local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
-            rejected: Reject::ALL.iter().map(|reject| (reject.label(), self.rejects[reject.index()])).collect(),
-            hints: self.hints,
-            lag: self.lag,
-            is_held: self.held().is_some(),
-            drifts: self.drifts,
-            last_event: self.events.last(),
-            census: self.census(),
-        }
+        (views.into_iter().map(route).collect(), next)
     }
 }

@@ -65,6 +65,15 @@ impl Engine {
         self.routes.iter().map(|(index, route, selected)| self.route_view(index, route, selected)).collect()
     }
 
+    /// The routes of some prefixes, from a place in that order on, and the place of the next prefix; `None`
+    /// if there are no more.
+    #[must_use]
+    pub fn route_views_from(&self, from: usize, count: usize) -> (Vec<RouteView>, Option<usize>) {
+        let some = self.routes.some(from, count);
+        let views = some.map(|(index, route, selected)| self.route_view(index, route, selected)).collect();
+        (views, Some(from.saturating_add(count)).filter(|next| *next < self.routes.prefixes()))
+    }
+
     /// The routes that carry traffic to an address: at each of the places, those chosen from the longest
     /// prefix that holds it, or the one among them that a flow takes.
     #[must_use]

@@ -239,6 +239,11 @@ impl RouteTable {
         self.entries.iter().flat_map(|entry| self.of(entry))
     }
 
+    /// The routes of so many prefixes, from one of them on; likewise.
+    pub fn some(&self, from: usize, count: usize) -> impl Iterator<Item = (u32, &Route, bool)> {
+        self.entries.iter().skip(from).take(count).flat_map(|entry| self.of(entry))
+    }
+
     fn of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (u32, &'a Route, bool)> {
         entry.routes.iter().map(|&index| (index, &self.routes[index as usize], entry.selected.contains(&index)))
     }

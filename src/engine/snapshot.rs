@@ -160,6 +160,14 @@ impl Engine {
         self.probers.iter_mut().map(|prober| view(prober, &self.needs, now)).collect()
     }
 
+    /// Some tunnels, from a place in that order on, and the place of the next; `None` if there are no more.
+    pub fn tunnels_from(&mut self, now: Time, from: usize, count: usize) -> (Vec<TunnelView>, Option<usize>) {
+        let to = from.saturating_add(count).min(self.probers.len());
+        let some = self.probers.get_mut(from..to).into_iter().flatten();
+        let views = some.map(|prober| view(prober, &self.needs, now)).collect();
+        (views, Some(to).filter(|to| *to < self.probers.len()))
+    }
+
     /// One tunnel.
     pub fn tunnel(&mut self, now: Time, tunnel: u32) -> Option<TunnelView> {
         self.probers.get_mut(tunnel as usize).map(|prober| view(prober, &self.needs, now))

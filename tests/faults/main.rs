@@ -12,7 +12,9 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a trial that cannot go on must fail")]
 
+mod abuse;
 mod answers;
+mod attacker;
 mod clocks;
 mod crowd;
 mod flood;
@@ -34,9 +36,11 @@ of_netns! {
     "../netns/burden.rs" burden
     "../netns/by_hand.rs" by_hand
     "../netns/change.rs" change
+    "../netns/commands.rs" commands
     "../netns/forgery.rs" forgery
     "../netns/kit.rs" kit
     "../netns/loss.rs" loss
+    "../netns/memory.rs" memory
     "../netns/parts.rs" parts
     "../netns/paths.rs" paths
     "../netns/sealed.rs" sealed
@@ -65,8 +69,10 @@ fn rows() -> Vec<Row> {
     let rooms = [
         burden::cases(),
         change::cases(),
+        commands::cases(),
         forgery::cases(),
         loss::cases(),
+        memory::cases(),
         parts::cases(),
         paths::cases(),
         sealed::cases(),
@@ -84,6 +90,7 @@ fn rows() -> Vec<Row> {
         malformed::rows(),
         sealing::rows(&mut netns),
         routes::rows(&mut netns),
+        abuse::rows(&mut netns),
         halt::rows(),
     ]
     .into_iter()
@@ -94,6 +101,9 @@ fn rows() -> Vec<Row> {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = attacker::attack() {
+        return ended;
+    }
     let mut args = Arguments::from_args();
     args.test_threads.get_or_insert(THREADS);
     let world = World::enter(args.list);

@@ -230,8 +230,21 @@ impl Site {
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, head.to_lowercase(), body.to_owned())
+        let head = head.to_lowercase();
+        let body = if head.contains("transfer-encoding: chunked") { joined(body) } else { body.to_owned() };
+        (status, head, body)
     }
+}
+
+/// A body that came in chunks (RFC 9112 section 7.1), without extensions.
+fn joined(mut chunks: &str) -> String {
+    let mut body = String::new();
+    while let Some((length, rest)) = chunks.split_once("\r\n") {
+        let (chunk, rest) = rest.split_at(usize::from_str_radix(length, 16).unwrap());
+        body.push_str(chunk);
+        chunks = rest.strip_prefix("\r\n").unwrap();
+    }
+    body
 }
 
 /// A user without any right, whose group is "nogroup".

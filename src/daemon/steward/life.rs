@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::daemon::keeper::Keeper;
@@ -14,9 +15,12 @@ use crate::engine::Time;
 use crate::io::letters;
 use crate::io::local;
 use nix::unistd::{Gid, Uid};
+use tokio::sync::Semaphore;
 
 /// The name of the command that is a prober.
 pub(crate) const COMMAND: &str = "prober";
+/// Look-ups of users at once: more than a prober asks for at a time.
+const LOOKUPS: usize = 16;
 /// Whether it has ended is asked this often.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -29,6 +33,8 @@ pub(super) struct Life {
     pub(super) shown: Time,
     /// Of which tunnels it has said what they cost.
     pub(super) told: Vec<bool>,
+    /// Look-ups that may still be begun.
+    lookups: Arc<Semaphore>,
 }
 
 impl Life {
@@ -43,7 +49,14 @@ impl Life {
         let known = std::iter::from_fn(|| line.news.try_recv().ok());
         found.into_iter().chain(known).flat_map(Parcel::of).for_each(|parcel| outward.say(parcel));
         outward.say(Word::Go);
-        Ok(Self { outward, line, child, shown: now, told: vec![false; tunnels] })
+        Ok(Self {
+            outward,
+            line,
+            child,
+            shown: now,
+            told: vec![false; tunnels],
+            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+        })
     }
 
     /// Asks for something where sockets are opened.
@@ -55,7 +68,14 @@ impl Life {
     /// Answers whether a user belongs to a group, when the system's user database has been asked.
     pub(super) fn look_up(&self, question: u32, uid: Uid, group: Gid) {
         let answer = self.outward.speaker();
-        tokio::task::spawn_blocking(move || answer(Word::Member(question, local::is_member(uid, group))));
+        let Ok(turn) = Arc::clone(&self.lookups).try_acquire_owned() else {
+            // A prober that is itself has no more than a few under way.
+            return answer(Word::Member(question, false));
+        };
+        tokio::task::spawn_blocking(move || {
+            answer(Word::Member(question, local::is_member(uid, group)));
+            drop(turn);
+        });
     }
 
     /// Has it end, and waits for that.

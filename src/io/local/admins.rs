@@ -5,13 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use nix::unistd::{Gid, Uid, User, getgrouplist};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+
+/// Look-ups at once; each may wait for a directory service.
+pub(super) const LOOKUPS: usize = 4;
 
 /// The members of a group.
 #[derive(Debug, Clone)]
 pub(super) struct Admins {
     pub(super) group: Gid,
-    pub(super) membership: Membership,
+    membership: Membership,
+    /// A client that goes does not end the look-up that it has caused: so turns are counted, not clients.
+    turns: Arc<Semaphore>,
 }
 
 /// Who knows whether a user belongs to it.
@@ -34,16 +39,24 @@ impl fmt::Debug for Membership {
 }
 
 impl Admins {
+    pub(super) fn new(group: Gid, membership: Membership) -> Self {
+        Self { group, membership, turns: Arc::new(Semaphore::new(LOOKUPS)) }
+    }
+
     /// Whether a user is one of them. A directory service may take its time, so only this client waits for
     /// it, and it is only asked about who wants to change something.
     pub(super) async fn have(&self, uid: Uid) -> bool {
-        match &self.membership {
-            Membership::Database => {
-                let group = self.group;
-                tokio::task::spawn_blocking(move || is_member(uid, group)).await.unwrap_or(false)
+        let Ok(turn) = Arc::clone(&self.turns).acquire_owned().await else { return false };
+        let (group, membership) = (self.group, self.membership.clone());
+        let look_up = async move {
+            let _turn = turn;
+            match membership {
+                Membership::Database => tokio::task::spawn_blocking(move || is_member(uid, group)).await.ok(),
+                Membership::Asked(ask) => ask(uid.as_raw()).await.ok(),
             }
-            Membership::Asked(ask) => ask(uid.as_raw()).await.unwrap_or(false),
-        }
+        };
+        // It goes on, and keeps its turn, even if nobody waits for it any more.
+        tokio::spawn(look_up).await.ok().flatten().unwrap_or(false)
     }
 }
 

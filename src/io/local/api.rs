@@ -15,8 +15,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::admins::Admins;
+use super::list::{PIECE, list};
 use super::serve::{Peer, Places};
-use super::{Applied, Gap, Handle, NotReloaded, OPENAPI, PIECE, sa};
+use super::shelf::Shelf;
+use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
 use crate::engine::route_view::Whereabouts;
@@ -25,12 +27,16 @@ use crate::engine::{Drain, Engine, Time};
 /// Bytes of a request's body that are read at most; no request needs any.
 pub(super) const BODY: usize = 64 << 10;
 
+/// Names among which the nearest to a wrong one is looked for: a hint is not worth more.
+const HINTED: usize = 4_096;
+
 /// What answers share.
 #[derive(Debug, Clone)]
 pub(super) struct Desk {
     pub(super) handle: Handle,
     pub(super) admins: Option<Admins>,
     followers: Places,
+    texts: Shelf,
 }
 
 impl FromRef<Desk> for Handle {
@@ -61,7 +67,7 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes another method: GET asks, POST changes")
         })
         .layer(axum::extract::DefaultBodyLimit::max(BODY))
-        .with_state(Desk { handle, admins, followers })
+        .with_state(Desk { handle, admins, followers, texts: Shelf::default() })
 }
 
 /// What answers while there is no place.
@@ -140,9 +146,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 
 pub(super) type Answer<T> = Result<T, Problem>;
 
-async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
-    let views = handle.ask(Engine::tunnels).await.ok_or_else(Problem::stopping)?;
-    Ok(Json(json!({ "tunnels": views })))
+async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Response> {
+    list(handle, "tunnels", |engine, now, from| engine.tunnels_from(now, from, PIECE)).await
 }
 
 /// Asks about a tunnel by its name; an unknown one is answered with the nearest known.
@@ -157,7 +162,7 @@ pub(super) async fn about<R: Send + 'static>(
     let asked = name.clone();
     let answer = handle.ask(move |engine, now| match engine.find(&asked) {
         Some(tunnel) => question(engine, now, tunnel).ok_or_else(Vec::new),
-        None => Err(engine.names().map(str::to_owned).collect()),
+        None => Err(engine.names().take(HINTED).map(str::to_owned).collect()),
     });
     // The nearest name is looked for here, because it may take longer than a probe may wait.
     let known: Result<R, Vec<String>> = answer.await.ok_or_else(Problem::stopping)?;
@@ -225,9 +230,8 @@ pub(super) async fn may_change(peer: Peer, admins: Option<&Admins>) -> bool {
     }
 }
 
-async fn routes(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
-    let views = handle.ask(|engine, _| engine.route_views()).await.ok_or_else(Problem::stopping)?;
-    Ok(Json(json!({ "routes": views })))
+async fn routes(Shared(handle): Shared<Handle>) -> Answer<Response> {
+    list(handle, "routes", |engine, _, from| engine.route_views_from(from, PIECE)).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -280,7 +284,7 @@ async fn events(
             }
             let (gap, events) = handle.events(since, follow).await?;
             let last = events.last().map_or(since, |event| event.id);
-            let over = !follow && events.len() < PIECE;
+            let over = !follow && events.len() < EVENTS;
             Some((lines(gap, &events), (handle, last, over)))
         }
     };
@@ -301,10 +305,8 @@ fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error>
     Ok(text.into())
 }
 
-async fn metrics(Shared(handle): Shared<Handle>) -> Answer<Response> {
-    let metrics = handle.ask(Engine::metrics).await.ok_or_else(Problem::stopping)?;
-    let text = super::metrics::text(metrics)
-        .map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the metrics have no text"))?;
+async fn metrics(Shared(desk): Shared<Desk>) -> Answer<Response> {
+    let text = desk.texts.text(&desk.handle).await?;
     Ok(([(header::CONTENT_TYPE, super::metrics::TYPE)], text).into_response())
 }
 

@@ -85,7 +85,7 @@ impl Bound {
     /// The socket of another process, to be served by this one.
     #[must_use]
     pub fn handed(socket: OwnedFd, admins: Option<Gid>, membership: Membership) -> Self {
-        let admins = admins.map(|group| Admins { group, membership });
+        let admins = admins.map(|group| Admins::new(group, membership));
         Self { listener: socket.into(), place: None, admins, readers: None }
     }
 
@@ -146,7 +146,7 @@ pub fn bind(access: &Access) -> io::Result<Bound> {
     socket.listen(BACKLOG).map_err(cannot_listen)?;
     socket.set_nonblocking(true)?;
     let listener = OwnedFd::from(socket).into();
-    let admins = admins.map(|group| Admins { group: group.gid, membership: Membership::Database });
+    let admins = admins.map(|group| Admins::new(group.gid, Membership::Database));
     Ok(Bound { listener, place: Some(place), admins, readers })
 }
 

@@ -9,7 +9,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::engine::State;
-use crate::engine::metrics::{Histogram, Metrics, TunnelMetrics};
+pub(super) use crate::engine::metrics::Metrics;
+use crate::engine::metrics::{Histogram, TunnelMetrics};
 
 /// What a text of this kind calls itself.
 pub(super) const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -9,17 +9,23 @@
 //! | `bind` | the socket's path: whose it is, who may use it |
 //! | `serve` | clients: on which thread, how many, for how long |
 //! | `admins` | who may change things |
+//! | `patience` | clients that take nothing |
 //! | `api` | what can be asked, and the answers |
+//! | `list` | answers that may be long |
 //! | `metrics` | of that, what is measured, as OpenMetrics text |
+//! | `shelf` | how many of these texts there are |
 //! | `sa` | of that, security associations |
 //! | `openapi.json` | the description of that |
 
 mod admins;
 mod api;
 mod bind;
+mod list;
 mod metrics;
+mod patience;
 mod sa;
 mod serve;
+mod shelf;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -36,7 +42,7 @@ use crate::engine::{Engine, Reloaded, Time};
 use crate::io::ledger::Recorder;
 
 /// Events handed to a follower at once.
-const PIECE: usize = 256;
+const EVENTS: usize = 256;
 
 /// The description of everything that is served here.
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -148,7 +154,7 @@ impl Handle {
             let events = engine.events();
             let gap = Gap::of(events, since);
             let since = if matches!(gap, Some(Gap::Restart { .. })) { 0 } else { since };
-            (gap, events.after(since).take(PIECE).cloned().collect())
+            (gap, events.after(since).take(EVENTS).cloned().collect())
         })
         .await
     }

@@ -5,13 +5,15 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::State as Shared;
 use axum::http::StatusCode;
+use axum::response::Response;
 use axum::{Extension, Json};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Value, json};
+
 use zeroize::Zeroizing;
 
 use super::Handle;
 use super::api::{Answer, Asked, Desk, Named, Problem, about, may_change};
+use super::list::{PIECE, list};
 use super::serve::Peer;
 use crate::config::key_text;
 use crate::engine::associations::{AssociationView, GRACE, Material};
@@ -28,9 +30,8 @@ use crate::wire::esp::{Algorithm, IvSeed, Keys, SPI_MIN};
 const GRACE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// `GET /v1/sa`
-pub(super) async fn all(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
-    let views = handle.ask(|engine, _| engine.associations(None)).await.ok_or_else(Problem::stopping)?;
-    Ok(Json(json!({ "associations": views })))
+pub(super) async fn all(Shared(handle): Shared<Handle>) -> Answer<Response> {
+    list(handle, "associations", |engine, _, from| engine.associations_from(from, PIECE)).await
 }
 
 /// `GET /v1/tunnels/{name}/sa`
@@ -276,6 +277,8 @@ fn spi<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     const TERMS: Terms = Terms { source: Source::Installed, esn: false, replay_window: 64 };

@@ -18,8 +18,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use super::admins::Admins;
+use super::admins::{Admins, LOOKUPS};
 use super::api::{BODY, busy, router};
+use super::patience::Impatient;
 use super::{Bound, Handle};
 
 /// Clients at once: this many, and so many more who are root or the daemon's own user.
@@ -30,12 +31,13 @@ const FOLLOWERS: (usize, usize) = (44, 4);
 const REFUSED: usize = 16;
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a client may take altogether, unless it follows the events.
+/// How long a client may take altogether, unless it follows the events; and how long one that does may take
+/// nothing of them.
 const VISIT: Duration = Duration::from_secs(15);
 /// How long clients may take, once the engine has ended, to hear the rest of their answers.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Look-ups of users at once; each may wait for a directory service.
-const LOOKUPS: usize = 4;
+/// What clients are worth beside probes: a tenth.
+const MODESTY: i32 = 10;
 
 /// The thread that serves the local socket.
 #[derive(Debug)]
@@ -58,6 +60,7 @@ impl Bound {
             UnixListener::from_std(listener)?
         };
         let serve = move || {
+            be_modest();
             runtime.block_on(serve(listener, handle, admins));
             // A look-up may hang: it is not waited for.
             runtime.shutdown_background();
@@ -66,6 +69,13 @@ impl Bound {
         let thread = std::thread::Builder::new().name("adit-socket".to_owned()).spawn(serve)?;
         Ok(Server { thread })
     }
+}
+
+/// Where there is little processor time, this thread gets what others leave it. (On Linux a thread has a
+/// priority of its own; setpriority(2).)
+fn be_modest() {
+    // It is no worse than before if that cannot be had.
+    let _ = rustix::process::setpriority_process(None, MODESTY);
 }
 
 impl Server {
@@ -158,6 +168,7 @@ async fn visit(stream: UnixStream, peer: Peer, router: Router, place: OwnedSemap
     };
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(BODY).keep_alive(false);
+    let stream = Impatient::new(stream, VISIT);
     let service = TowerToHyperService::new(router.layer(Extension(peer)));
     tokio::select! {
         ended = http.serve_connection(TokioIo::new(stream), service) => {

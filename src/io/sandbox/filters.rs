@@ -38,6 +38,8 @@ fn allowed(own: Pid) -> Built {
         (libc::SYS_ioctl, any(1, &[libc::FIONBIO, libc::TCGETS])?),
         // A panic ends this process, and no other.
         (libc::SYS_tgkill, any(0, &[own.as_raw()])?),
+        // A thread may give way to others.
+        (libc::SYS_setpriority, vec![rule([equal(0, libc::PRIO_PROCESS), equal(1, 0)])?]),
         // Asking for limits, not setting them.
         (libc::SYS_prlimit64, any(2, &[0])?),
     ];
