@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a simulation that cannot go on must fail")]
 
-#[allow(dead_code, reason = "each test uses its part of it")]
 mod sim;
 
 use std::collections::BTreeSet;
@@ -49,9 +48,9 @@ fn down(sim: &Sim) -> usize {
 }
 
 fn alarms(sim: &Sim) -> Vec<String> {
-    let alarm = |kind: &Kind| match kind {
-        Kind::LocalFault { fault: "fail-static", reason, .. } => Some(reason.clone()),
-        _ => None,
+    let alarm = |kind: &Kind| {
+        let Kind::LocalFault { fault: "fail-static", reason, .. } = kind else { return None };
+        Some(reason.clone())
     };
     sim.events.iter().filter_map(|event| alarm(&event.kind)).collect()
 }

@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a simulation that cannot go on must fail")]
 
-#[allow(dead_code, reason = "each test uses its part of it")]
 mod sim;
 
 use std::time::Duration;
@@ -276,7 +275,7 @@ fn each_way_to_be_wrong_has_its_name() {
     let mut newer = states.bytes.clone();
     newer[9] = 2;
     assert_eq!(damage(Kind::States, &newer), Err(Damage::Newer(2)));
-    let mut other = states.bytes.clone();
+    let mut other = states.bytes;
     *other.last_mut().unwrap() ^= 1;
     assert_eq!(damage(Kind::States, &other), Err(Damage::Checksum));
 }

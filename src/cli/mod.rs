@@ -21,7 +21,7 @@ mod generate;
 mod log;
 mod reflect;
 mod reload;
-mod replay;
+pub mod replay;
 mod routes;
 mod run;
 mod sa;

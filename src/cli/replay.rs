@@ -25,13 +25,7 @@ const GAP: &str = "samples are missing here: from now on the transitions may not
 
 pub(super) fn run(args: &args::Replay) -> Outcome {
     let rules = args.config.as_deref().map(Book::of).transpose()?;
-    let mut replay = Replay {
-        rules,
-        initial: state(args.initial),
-        tunnels: BTreeMap::new(),
-        strangers: BTreeSet::new(),
-        warning: None,
-    };
+    let mut replay = Replay { rules, ..Replay::starting_as(state(args.initial)) };
     let mut out = io::stdout().lock();
     let colours = coloured(&out);
     let mut skipped = 0_u64;
@@ -110,7 +104,8 @@ struct Line<'a> {
     rtt_us: Option<u64>,
 }
 
-struct Replay {
+/// Recorded samples through the health rules, line by line.
+pub struct Replay {
     rules: Option<Book>,
     initial: State,
     tunnels: BTreeMap<String, (Health, Time)>,
@@ -121,7 +116,17 @@ struct Replay {
 }
 
 impl Replay {
-    fn take(&mut self, line: &[u8]) -> Result<Option<(String, Transition)>, String> {
+    /// By the default rules, each tunnel from this state.
+    #[must_use]
+    pub const fn starting_as(initial: State) -> Self {
+        Self { rules: None, initial, tunnels: BTreeMap::new(), strangers: BTreeSet::new(), warning: None }
+    }
+
+    /// Takes a line; gives the tunnel and its transition, if there was one.
+    ///
+    /// # Errors
+    /// Why the line is no sample.
+    pub fn take(&mut self, line: &[u8]) -> Result<Option<(String, Transition)>, String> {
         if line.trim_ascii().is_empty() {
             return Ok(None);
         }

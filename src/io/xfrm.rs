@@ -12,7 +12,7 @@
 //! not only at opening: the kernel looks at each request, and who asks must still have it.
 
 pub mod follow;
-mod list;
+pub mod list;
 
 use std::collections::BTreeSet;
 use std::io;

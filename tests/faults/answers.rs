@@ -80,6 +80,7 @@ fn forged(probe: &Packet) -> Vec<u8> {
 /// busy machine.
 const ON_TIME: Duration = ms(100 + 400 + 900 + 2_500);
 
+#[expect(clippy::disallowed_methods, reason = "events are dated by the wall clock")]
 fn a_million() {
     const ALL: u64 = 1_000_000;
     const AT_ONCE: u64 = 2_000;

@@ -97,9 +97,9 @@ fn a_day(mut each_second: impl FnMut(&mut Sim, u64)) -> Sim {
 
 fn wall_clock() {
     let facts = |sim: &mut Sim| {
-        let of = |kind: &Kind| match kind {
-            Kind::Transition { tunnel, from, to, rule, .. } => Some((tunnel.clone(), *from, *to, *rule)),
-            _ => None,
+        let of = |kind: &Kind| {
+            let Kind::Transition { tunnel, from, to, rule, .. } = kind else { return None };
+            Some((tunnel.clone(), *from, *to, *rule))
         };
         let moves: Vec<_> = sim.events.iter().filter_map(|event| of(&event.kind)).collect();
         let views: Vec<_> = (0..6).map(|tunnel| sim.view(tunnel)).map(|view| (view.counters, view.rtt)).collect();

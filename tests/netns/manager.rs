@@ -1,8 +1,9 @@
 //! A daemon under a service manager, which this plays: readiness, status, watchdog, end.
 
 use std::os::unix::net::UnixDatagram;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use adit::io::clock::Clock;
 use nix::sys::signal::Signal;
 
 use crate::kit::ms;
@@ -66,16 +67,16 @@ fn ready() {
 fn watchdog() {
     let site = Site::new();
     let (manager, daemon) = Manager::start(&site);
-    let begin = Instant::now();
+    let begin = Clock::start();
     (0..3).for_each(|_| drop(manager.until("WATCHDOG=1")));
-    assert!(begin.elapsed() > Duration::from_secs(1), "not more often than there is something to prove");
+    assert!(begin.age() > Duration::from_secs(1), "not more often than there is something to prove");
     daemon.send_prober(Signal::SIGSTOP);
     while manager.socket.set_read_timeout(Some(ms(2_500))).is_ok() {
         let mut buffer = [0; 64];
         if manager.socket.recv(&mut buffer).is_err() {
             break;
         }
-        assert!(begin.elapsed() < Duration::from_secs(15), "it is fed though nothing goes on");
+        assert!(begin.age() < Duration::from_secs(15), "it is fed though nothing goes on");
     }
     daemon.send_prober(Signal::SIGCONT);
     manager.socket.set_read_timeout(Some(ms(20_000))).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -37,18 +37,26 @@ fn parsed(text: &str) -> Option<BTreeMap<String, Vec<(Value, f64)>>> {
         println!("skipped: python3-prometheus-client is missing");
         return None;
     };
-    let mut child =
-        Command::new(python).args(["-c", PARSER]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let child = Command::new(python).args(["-c", PARSER]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let output = feed(child, text);
     assert!(output.status.success(), "{text}");
+    Some(grouped(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// What the parser prints, by name.
+fn grouped(printed: &str) -> BTreeMap<String, Vec<(Value, f64)>> {
     let mut samples = BTreeMap::<String, Vec<_>>::new();
-    for line in String::from_utf8(output.stdout).unwrap().lines() {
+    for line in printed.lines() {
         let sample: Value = serde_json::from_str(line).unwrap();
         let name = sample[0].as_str().unwrap().to_owned();
         samples.entry(name).or_default().push((sample[1].clone(), sample[2].as_f64().unwrap_or(f64::INFINITY)));
     }
-    Some(samples)
+    samples
+}
+
+fn feed(mut child: Child, text: &str) -> Output {
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
 }
 
 fn measured() {

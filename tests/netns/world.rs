@@ -1,6 +1,8 @@
 //! What this machine lets us do: a trial that needs more is skipped with its reason, or fails where that is
 //! asked for.
 
+#![allow(dead_code, reason = "each target of trials uses its part of it")]
+
 use std::process::Command;
 
 use adit::io::netns;
@@ -66,13 +68,11 @@ impl Case {
     }
 
     /// The same under another name.
-    #[allow(dead_code, reason = "of use where the name says what is proven")]
     pub(crate) fn named(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
     }
 
     /// The same, run within something else.
-    #[allow(dead_code, reason = "of use where trials are not all alike")]
     pub(crate) fn around(self, wrap: impl FnOnce(Box<dyn FnOnce() + Send>) + Send + 'static) -> Self {
         let run = self.run;
         Self { run: Box::new(move || wrap(run)), ..self }

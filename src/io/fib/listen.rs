@@ -132,12 +132,12 @@ impl Monitor {
     /// The system's own.
     pub fn heard(&mut self, concerns: impl Fn(u32, &IpNet) -> bool) -> io::Result<Heard> {
         let Self { socket, tag, datagram } = self;
-        let (mut news, mut overrun) = (BTreeSet::new(), false);
+        let mut paper = Newspaper::default();
         for _ in 0..MOST {
             let length = match receive(socket, datagram) {
                 Ok(length) => length,
                 Err(Errno::ENOBUFS) => {
-                    overrun = true;
+                    paper.overrun = true;
                     continue;
                 }
                 Err(Errno::EAGAIN) => {
@@ -147,24 +147,43 @@ impl Monitor {
                 }
                 Err(error) => return Err(error.into()),
             };
-            // One that was cut short says enough by its beginning, or is as good as lost.
-            let Some(bytes) = datagram.get(..length) else {
-                overrun = true;
-                continue;
-            };
-            for message in messages(bytes) {
-                match message {
-                    Ok(message) if news.len() < NAMED => news.extend(read(*tag, &message, &concerns)),
-                    Ok(_) => {}
-                    Err(_) => overrun = true,
-                }
+            // One that is cut short is as good as lost.
+            match datagram.get(..length) {
+                Some(datagram) => paper.take(*tag, datagram, &concerns),
+                None => paper.overrun = true,
             }
         }
-        Ok(match (overrun, news.is_empty()) {
+        Ok(paper.heard())
+    }
+}
+
+/// News as they come in, datagram by datagram.
+#[derive(Debug, Default)]
+pub struct Newspaper {
+    news: BTreeSet<News>,
+    overrun: bool,
+}
+
+impl Newspaper {
+    /// Takes one datagram; of whatever bytes.
+    pub fn take(&mut self, tag: u8, datagram: &[u8], concerns: &impl Fn(u32, &IpNet) -> bool) {
+        for message in messages(datagram) {
+            match message {
+                Ok(message) if self.news.len() < NAMED => self.news.extend(read(tag, &message, concerns)),
+                Ok(_) => {}
+                Err(_) => self.overrun = true,
+            }
+        }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn heard(self) -> Heard {
+        match (self.overrun, self.news.is_empty()) {
             (true, _) => Heard::Overrun,
             (false, true) => Heard::Nothing,
-            (false, false) => Heard::Changed(news),
-        })
+            (false, false) => Heard::Changed(self.news),
+        }
     }
 }
 

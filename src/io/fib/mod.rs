@@ -6,6 +6,7 @@
 //! | `write` | [`Writer`]: changes, many in one send, each answered |
 //! | `encode` | a change as a message |
 //! | `read` | [`Reader`]: the picture of now |
+//! | `list` | [`List`]: one of the lists that it consists of, as bytes |
 //! | `routes` | what a list of routes has for us |
 //! | `witness` | whether others change what is just being read |
 //! | `decode` | a message as a route, an object, a rule, a device |
@@ -24,6 +25,7 @@
 
 mod decode;
 mod encode;
+mod list;
 mod listen;
 mod nexthop;
 mod read;
@@ -34,8 +36,10 @@ mod sysctl;
 mod witness;
 mod write;
 
-pub use listen::{Heard, Listener, Monitor, News};
+pub use list::{Asked, List, Objects};
+pub use listen::{Heard, Listener, Monitor, News, Newspaper};
 pub use read::Reader;
+pub use routes::Routes;
 pub use sysctl::{notify_routes, set_notify_routes};
 pub use write::Writer;
 

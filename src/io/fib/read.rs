@@ -4,19 +4,20 @@ use std::io;
 
 use ipnet::IpNet;
 use nix::errno::Errno;
-use rtnetlink::packet_core::{Emitable, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
+use rtnetlink::packet_core::{Emitable, NLM_F_DUMP, NLM_F_REQUEST};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
 use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol};
 use rtnetlink::packet_route::rule::RuleMessage;
 use rtnetlink::sys::Socket;
 
-use super::decode::{self, RTM_GETLINK, RTM_GETROUTE, RTM_GETRULE, RTM_NEWLINK, RTM_NEWROUTE, RTM_NEWRULE};
-use super::nexthop::{self, RTM_GETNEXTHOP, RTM_NEWNEXTHOP};
+use super::decode::{RTM_GETLINK, RTM_GETROUTE, RTM_GETRULE};
+use super::list::{Asked, List, Objects};
+use super::nexthop::{self, RTM_GETNEXTHOP};
 use super::routes::Routes;
 use super::witness::Witness;
 use super::{DATAGRAM, encode, socket};
-use crate::io::netlink::{Message, Outcome, invalid, messages, push, receive};
-use crate::steer::{Nexthop, Picture, Rule};
+use crate::io::netlink::{invalid, push, receive};
+use crate::steer::{Picture, Rule};
 use crate::wire::Family;
 
 /// How often a list is begun because something has changed meanwhile.
@@ -44,31 +45,6 @@ enum Halt {
 impl<E: Into<io::Error>> From<E> for Halt {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
-    }
-}
-
-/// What a list of next-hop objects has for us.
-#[derive(Debug, Default)]
-struct Objects {
-    /// Whether the kernel has such objects.
-    exist: bool,
-    ours: Vec<Nexthop>,
-    /// Numbers of the others.
-    taken: Vec<u32>,
-    /// Those that groups of others consist of.
-    lent: Vec<u32>,
-}
-
-impl Objects {
-    fn take(&mut self, tag: u8, payload: &[u8]) {
-        match nexthop::read(payload) {
-            Some((protocol, nexthop)) if protocol == tag => self.ours.push(nexthop),
-            Some((_, nexthop)) => {
-                self.taken.push(nexthop.id);
-                self.lent.extend(nexthop::members(payload));
-            }
-            None => {}
-        }
     }
 }
 
@@ -116,11 +92,11 @@ impl Reader {
     ) -> Result<Picture, Halt> {
         self.finish_last(go_on)?;
         let tag = self.tag;
-        let links = self.list(go_on, RTM_GETLINK, &links(), |found: &mut Vec<_>, message| {
-            found.extend((message.kind == RTM_NEWLINK).then(|| decode::link(message.payload)).flatten());
-        })?;
-        let Objects { exist, ours, taken, lent } = self.nexthops(go_on)?;
-        let nexthops = exist.then_some(ours);
+        let links = self.list(go_on, RTM_GETLINK, &links())?.links;
+        let objects = self.nexthops(go_on)?;
+        // None, where the kernel has no such objects.
+        let nexthops = objects.as_ref().map(|objects| objects.ours.clone());
+        let Objects { taken, lent, .. } = objects.unwrap_or_default();
         let mut picture = Picture { links, nexthops, taken, lent, ..Picture::default() };
         for family in [Family::V4, Family::V6] {
             self.witness.quiet();
@@ -144,17 +120,12 @@ impl Reader {
     }
 
     fn rules(&mut self, go_on: &mut dyn FnMut() -> bool, family: Family) -> Result<Vec<Rule>, Halt> {
-        let tag = self.tag;
         let mut question = RuleMessage::default();
         question.header.family = encode::family(family);
-        let found = self.answered(go_on, RTM_GETRULE, &question, |found: &mut Vec<_>, message| {
-            let rule = (message.kind == RTM_NEWRULE).then(|| decode::rule(tag, message.payload)).flatten();
-            found.extend(rule.filter(|rule| rule.family == family));
-        });
-        match found {
+        match self.answered(go_on, RTM_GETRULE, &question, family, &|_, _| false) {
             // A kernel without a family, or without policy rules for it, has none.
             Err(Halt::Failed(error)) if is(&error, &[Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP]) => Ok(Vec::new()),
-            found => found.map(|(found, _)| found),
+            found => found.map(|found| found.rules),
         }
     }
 
@@ -166,16 +137,10 @@ impl Reader {
         protocol: RouteProtocol,
         concerns: &dyn Fn(u32, &IpNet) -> bool,
     ) -> Result<Routes, Halt> {
-        let tag = self.tag;
         let mut question = RouteMessage::default();
         question.header.address_family = encode::family(family);
         question.header.protocol = protocol;
-        let found = self.answered(go_on, RTM_GETROUTE, &question, |found: &mut Routes, message| {
-            if message.kind == RTM_NEWROUTE {
-                found.take(tag, family, message.payload, concerns);
-            }
-        });
-        found.map(|(found, _)| found)
+        self.answered(go_on, RTM_GETROUTE, &question, family, concerns).map(|found| found.routes)
     }
 
     /// A list, and if there were changes meanwhile, the same again, until there are none. Or else all that
@@ -200,30 +165,20 @@ impl Reader {
         Ok(found)
     }
 
-    fn nexthops(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Objects, Halt> {
-        let tag = self.tag;
-        let question = nexthop::Message::default();
-        let found = self.list(go_on, RTM_GETNEXTHOP, &question, |found: &mut Objects, message| {
-            if message.kind == RTM_NEWNEXTHOP {
-                found.take(tag, message.payload);
-            }
-        });
-        match found {
-            Err(Halt::Failed(error)) if is(&error, &[Errno::EOPNOTSUPP]) => Ok(Objects::default()),
-            found => found.map(|found| Objects { exist: true, ..found }),
+    /// Next-hop objects, if the kernel has such.
+    fn nexthops(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Objects>, Halt> {
+        match self.list(go_on, RTM_GETNEXTHOP, &nexthop::Message::default()) {
+            Err(Halt::Failed(error)) if is(&error, &[Errno::EOPNOTSUPP]) => Ok(None),
+            found => found.map(|found| Some(found.objects)),
         }
     }
 
     /// One list, of one moment: for lists of which the kernel says if they are not.
-    fn list<T: Default>(
-        &mut self,
-        go_on: &mut dyn FnMut() -> bool,
-        kind: u16,
-        question: &impl Emitable,
-        mut take: impl FnMut(&mut T, &Message<'_>),
-    ) -> Result<T, Halt> {
+    fn list(&mut self, go_on: &mut dyn FnMut() -> bool, kind: u16, question: &impl Emitable) -> Result<List, Halt> {
         for _ in 0..TRIES {
-            if let (found, true) = self.answered(go_on, kind, question, &mut take)? {
+            // These are of no family.
+            let found = self.answered(go_on, kind, question, Family::V4, &|_, _| false)?;
+            if !found.unsteady {
                 return Ok(found);
             }
         }
@@ -231,30 +186,18 @@ impl Reader {
         Err(Halt::Failed(error))
     }
 
-    /// The answer to one question, and whether the kernel has not said that it is of several moments.
-    fn answered<T: Default>(
+    /// The whole answer to one question.
+    fn answered(
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
         kind: u16,
         question: &impl Emitable,
-        mut take: impl FnMut(&mut T, &Message<'_>),
-    ) -> Result<(T, bool), Halt> {
+        family: Family,
+        concerns: &dyn Fn(u32, &IpNet) -> bool,
+    ) -> Result<List, Halt> {
         self.ask(kind, question)?;
-        let mut found = T::default();
-        let steady = self.answer(go_on, |message| take(&mut found, message))?;
-        Ok((found, steady))
-    }
-
-    fn ask(&mut self, kind: u16, question: &impl Emitable) -> io::Result<()> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let mut bytes = Vec::new();
-        push(&mut bytes, kind, NLM_F_REQUEST | NLM_F_DUMP, self.sequence, question);
-        self.socket.send(&bytes, 0).map(drop)
-    }
-
-    /// Reads a list to its end, and says whether it is of one moment, as far as the kernel tells.
-    fn answer(&mut self, go_on: &mut dyn FnMut() -> bool, mut take: impl FnMut(&Message<'_>)) -> Result<bool, Halt> {
-        let mut consistent = true;
+        let asked = Asked { tag: self.tag, family, sequence: self.sequence, concerns };
+        let mut found = List::default();
         loop {
             if !go_on() {
                 return Err(Halt::Unwanted);
@@ -263,18 +206,17 @@ impl Reader {
             let length = receive(&self.socket, &mut self.datagram)?;
             let datagram = self.datagram.get(..length);
             let datagram = datagram.ok_or_else(|| invalid("a message of the kernel's that is too long"))?;
-            for message in messages(datagram) {
-                let message = message?;
-                if message.sequence != self.sequence {
-                    continue;
-                }
-                consistent &= message.flags & NLM_F_DUMP_INTR == 0;
-                match Outcome::read(&message)? {
-                    None => take(&message),
-                    Some(outcome) => return Ok(outcome.into_result().map(|()| consistent)?),
-                }
+            if found.take(&asked, datagram)? {
+                return Ok(found);
             }
         }
+    }
+
+    fn ask(&mut self, kind: u16, question: &impl Emitable) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut bytes = Vec::new();
+        push(&mut bytes, kind, NLM_F_REQUEST | NLM_F_DUMP, self.sequence, question);
+        self.socket.send(&bytes, 0).map(drop)
     }
 
     /// Reads the rest of a list that was given up: the kernel begins no other before.

@@ -10,11 +10,13 @@ use crate::wire::Family;
 
 /// Routes of one family.
 #[derive(Debug, Default)]
-pub(super) struct Routes {
-    pub(super) ours: Vec<KernelRoute>,
-    pub(super) foreign: Vec<Foreign>,
+pub struct Routes {
+    /// Those that bear our tag.
+    pub ours: Vec<KernelRoute>,
+    /// Those of others that matter.
+    pub foreign: Vec<Foreign>,
     /// Next-hop objects that routes of others lead over.
-    pub(super) lent: BTreeSet<u32>,
+    pub lent: BTreeSet<u32>,
 }
 
 impl Routes {
@@ -37,7 +39,8 @@ impl Routes {
 
     /// Each route once. IPv6 has each hop as a route of its own, and shows those together only that it takes
     /// for one route. And it shows some twice if others are added meanwhile; there are none that are the same.
-    pub(super) fn once(mut self) -> Self {
+    #[must_use]
+    pub fn once(mut self) -> Self {
         self.foreign.sort_unstable();
         self.foreign.dedup();
         // Those with one key stay in their order.

@@ -35,7 +35,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub use admins::{Membership, is_member};
 pub use bind::{Access, Bound, UnknownGroup, bind};
-pub use serve::Server;
+pub use serve::{Server, attend};
 
 use crate::engine::event::{Event, Ring};
 use crate::engine::{Engine, Reloaded, Time};

@@ -6,21 +6,20 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
 use tokio::time::{Sleep, sleep};
 
 /// A connection whose other end must take something, once there is something for it, within this time. Else
 /// writing fails: a place is for those who listen.
 #[derive(Debug)]
-pub(super) struct Impatient {
-    stream: UnixStream,
+pub(super) struct Impatient<S> {
+    stream: S,
     patience: Duration,
     /// Since there is something that it does not take.
     waits: Option<Pin<Box<Sleep>>>,
 }
 
-impl Impatient {
-    pub(super) const fn new(stream: UnixStream, patience: Duration) -> Self {
+impl<S> Impatient<S> {
+    pub(super) const fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, waits: None }
     }
 
@@ -36,13 +35,13 @@ impl Impatient {
     }
 }
 
-impl AsyncRead for Impatient {
+impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(context, into)
     }
 }
 
-impl AsyncWrite for Impatient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let tried = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.judge(context, tried)
@@ -74,6 +73,8 @@ impl AsyncWrite for Impatient {
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use tokio::net::UnixStream;
+
     use super::*;
 
     #[tokio::test]
@@ -84,7 +85,7 @@ mod tests {
         let slow = async {
             let mut left = much.len();
             while left > 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                sleep(Duration::from_millis(20)).await;
                 left -= theirs.read(&mut vec![0; 64 << 10]).await.unwrap();
             }
         };

@@ -14,6 +14,7 @@ use axum::{Extension, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use nix::unistd::{Gid, Uid, geteuid};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -157,8 +158,21 @@ async fn serve(listener: UnixListener, handle: Handle, admins: Option<Admins>) {
     let _ = tokio::time::timeout(FAREWELL, async { while visits.join_next().await.is_some() {} }).await;
 }
 
-/// Serves one client.
-async fn visit(stream: UnixStream, peer: Peer, router: Router, place: OwnedSemaphorePermit) {
+/// Serves one client, as [`Bound::serve`] does with each, over a stream that is there already: to the user and
+/// the group with these numbers. Needs a runtime with time.
+pub async fn attend<S>(stream: S, (uid, gid): (u32, u32), handle: Handle)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let peer = Peer { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid), follows: Arc::default() };
+    let Some(place) = Places::new((1, 0)).take(&peer) else { return };
+    visit(stream, peer, router(handle, None, Places::new(FOLLOWERS)), place).await;
+}
+
+async fn visit<S>(stream: S, peer: Peer, router: Router, place: OwnedSemaphorePermit)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let follows = Arc::clone(&peer.follows);
     let overdue = async {
         tokio::time::sleep(VISIT).await;

@@ -27,8 +27,11 @@ pub(super) fn question() -> Vec<u8> {
     bytes
 }
 
-/// Reads one datagram of the list, and says whether it was the last one.
-pub(super) fn read(mut bytes: &[u8], found: &mut BTreeSet<Association>) -> io::Result<bool> {
+/// Reads one datagram of the list, of whatever bytes, and says whether it was the last one.
+///
+/// # Errors
+/// The kernel's refusal, or `InvalidData` where the bytes are no messages.
+pub fn read(mut bytes: &[u8], found: &mut BTreeSet<Association>) -> io::Result<bool> {
     while !bytes.is_empty() {
         let message = NetlinkBuffer::new_checked(bytes).map_err(invalid)?;
         let payload = message.payload();
