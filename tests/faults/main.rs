@@ -19,6 +19,7 @@ mod clocks;
 mod crowd;
 mod flood;
 mod halt;
+mod life;
 mod malformed;
 mod process;
 mod routes;
@@ -40,6 +41,7 @@ of_netns! {
     "../netns/forgery.rs" forgery
     "../netns/kit.rs" kit
     "../netns/loss.rs" loss
+    "../netns/manager.rs" manager
     "../netns/memory.rs" memory
     "../netns/parts.rs" parts
     "../netns/paths.rs" paths
@@ -72,6 +74,7 @@ fn rows() -> Vec<Row> {
         commands::cases(),
         forgery::cases(),
         loss::cases(),
+        manager::cases(),
         memory::cases(),
         parts::cases(),
         paths::cases(),
@@ -91,6 +94,7 @@ fn rows() -> Vec<Row> {
         sealing::rows(&mut netns),
         routes::rows(&mut netns),
         abuse::rows(&mut netns),
+        life::rows(&mut netns),
         halt::rows(),
     ]
     .into_iter()
@@ -111,7 +115,7 @@ fn main() -> ExitCode {
     let (checked, document) = (table::check(&rows), table::document(&rows));
     let trials = rows.into_iter().filter_map(|row| match row.proof {
         Proof::Trial(case, load) => Some((load, case)),
-        Proof::Lab(_) | Proof::None => None,
+        Proof::Elsewhere(..) | Proof::None => None,
     });
     let (mut loud, mut quiet): (Vec<_>, Vec<_>) = trials.partition(|(load, _)| *load == Load::Loud);
     // While one waits to be alone no other begins: so these come last.

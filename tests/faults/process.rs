@@ -3,15 +3,24 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A number of `/proc/PID/status`.
-pub(crate) fn status(process: u32, name: &str) -> u64 {
+/// A word of `/proc/PID/status`.
+pub(crate) fn text_of(process: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
+    line.split_whitespace().next().unwrap().to_owned()
+}
+
+/// A number of it.
+pub(crate) fn status(process: u32, name: &str) -> u64 {
+    text_of(process, name).parse().unwrap()
 }
 
 /// The most memory that a process has had so far, in bytes.
@@ -36,6 +45,36 @@ impl Drop for Stopped {
         for process in &self.0 {
             let _ = kill(*process, Signal::SIGCONT);
         }
+    }
+}
+
+/// Somebody who wakes up every few milliseconds, and notices when that is late: then it is the machine that is
+/// busy, and not only the daemon.
+pub(crate) struct Canary {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<usize>,
+}
+
+impl Canary {
+    pub(crate) fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut late = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let asleep = crate::kills::now();
+                std::thread::sleep(Duration::from_millis(5));
+                late += usize::from(asleep.elapsed() > adit::engine::STALL);
+            }
+            late
+        });
+        Self { stop, thread }
+    }
+
+    /// How often it was late.
+    pub(crate) fn end(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
     }
 }
 

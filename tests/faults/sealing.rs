@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::kit::eventually;
 use crate::sealed::{self, reason, reflector};
 use crate::site::Site;
-use crate::table::{Row, in_lab, lent, row};
+use crate::table::{Row, elsewhere, lent, row};
 use crate::world::Case;
 
 pub(crate) fn rows(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
@@ -31,9 +31,10 @@ pub(crate) fn rows(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
             "a mistake in the configuration, exit code 78, with the RFC that says why",
             counter_modes,
         ),
-        in_lab(
+        elsewhere(
             16,
             "that tunnel is not sent on and unknown, with the SPI, until the kernel's is gone; the others go on",
+            "lab",
             "an_association_that_this_kernel_has_too_is_not_sent_on_until_it_is_gone",
         ),
         lent(

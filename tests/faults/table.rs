@@ -64,8 +64,8 @@ pub(crate) struct Row {
 pub(crate) enum Proof {
     /// A trial, and whether others may run beside it.
     Trial(Case, Load),
-    /// A trial of `tests/lab`, which has a kernel with GRE and ESP.
-    Lab(&'static str),
+    /// A trial of another folder of `tests`: of `lab`, which has a kernel with GRE and ESP, say.
+    Elsewhere(&'static str, &'static str),
     /// Why the fault cannot happen here.
     None,
 }
@@ -89,9 +89,9 @@ pub(crate) fn lent(name: &'static str, promise: &'static str, theirs: Case) -> R
     Row { number: number_of(name), promise, proof: Proof::Trial(theirs.named(name), Load::Quiet) }
 }
 
-/// A row whose trial needs another kernel.
-pub(crate) const fn in_lab(number: usize, promise: &'static str, name: &'static str) -> Row {
-    Row { number, promise, proof: Proof::Lab(name) }
+/// A row whose trial is in another folder, and must be: it needs another kernel, or a process of its own.
+pub(crate) const fn elsewhere(number: usize, promise: &'static str, folder: &'static str, name: &'static str) -> Row {
+    Row { number, promise, proof: Proof::Elsewhere(folder, name) }
 }
 
 /// A row that does not apply, and why.
@@ -109,7 +109,7 @@ impl Row {
     pub(crate) fn needing(self, needs: impl FnOnce(Case) -> Case) -> Self {
         match self.proof {
             Proof::Trial(case, load) => Self { proof: Proof::Trial(needs(case), load), ..self },
-            Proof::Lab(_) | Proof::None => self,
+            Proof::Elsewhere(..) | Proof::None => self,
         }
     }
 
@@ -117,14 +117,14 @@ impl Row {
     pub(crate) fn alone(self) -> Self {
         match self.proof {
             Proof::Trial(case, _) => Self { proof: Proof::Trial(case, Load::Loud), ..self },
-            Proof::Lab(_) | Proof::None => self,
+            Proof::Elsewhere(..) | Proof::None => self,
         }
     }
 
     fn proof(&self) -> String {
         match &self.proof {
             Proof::Trial(case, _) => format!("`{}`", case.name),
-            Proof::Lab(name) => format!("`{name}` of `tests/lab`"),
+            Proof::Elsewhere(folder, name) => format!("`{name}` of `tests/{folder}`"),
             Proof::None => "does not apply".to_owned(),
         }
     }
@@ -181,17 +181,20 @@ pub(crate) fn check(rows: &[Row]) -> Result<(), String> {
     for row in rows {
         match &row.proof {
             Proof::Trial(case, _) if !names.insert(case.name.clone()) => return Err(format!("{} twice", case.name)),
-            Proof::Lab(name) => is_in_lab(name)?,
+            Proof::Elsewhere(folder, name) => is_there(folder, name)?,
             Proof::Trial(..) | Proof::None => {}
         }
     }
     Ok(())
 }
 
-/// Whether the sources of the lab have a trial of this name.
-fn is_in_lab(name: &str) -> Result<(), String> {
-    let files = std::fs::read_dir(Path::new("tests/lab")).map_err(|error| error.to_string())?;
+/// Whether the sources in a folder have a trial of this name.
+fn is_there(folder: &str, name: &str) -> Result<(), String> {
+    let files = std::fs::read_dir(Path::new("tests").join(folder)).map_err(|error| error.to_string())?;
     let text = files.flatten().filter_map(|file| std::fs::read_to_string(file.path()).ok());
-    let quoted = format!("\"{name}\"");
-    if text.into_iter().any(|text| text.contains(&quoted)) { Ok(()) } else { Err(format!("the lab has no {name}")) }
+    // One of many of a kind is named by both.
+    let (kind, own) = name.rsplit_once("::").unwrap_or(("", name));
+    let quoted = format!("\"{own}\"");
+    let found = text.into_iter().any(|text| text.contains(kind) && text.contains(&quoted));
+    if found { Ok(()) } else { Err(format!("tests/{folder} has no {name}")) }
 }

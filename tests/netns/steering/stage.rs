@@ -171,6 +171,12 @@ impl Stage {
         self.lose(path, share(ALL));
     }
 
+    /// The reflector of a path answers so much later.
+    #[allow(dead_code, reason = "of use where answers are to be under way")]
+    pub(crate) fn delay(&self, path: usize, delay: Duration) {
+        self.reflectors[path].suffer(vec![Fault { delay, ..Fault::default() }]);
+    }
+
     pub(crate) fn heal(&self, path: usize) {
         self.reflectors[path].heal();
     }
