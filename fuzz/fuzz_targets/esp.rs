@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../entries/esp.rs"]
-mod esp;
+#[path = "../entries/mod.rs"]
+mod entries;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| esp::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::esp::run(bytes));

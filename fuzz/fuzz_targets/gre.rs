@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../entries/gre.rs"]
-mod gre;
+#[path = "../entries/mod.rs"]
+mod entries;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gre::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::gre::run(bytes));

@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../entries/onion.rs"]
-mod onion;
+#[path = "../entries/mod.rs"]
+mod entries;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| onion::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::onion::run(bytes));

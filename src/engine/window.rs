@@ -182,8 +182,9 @@ impl Window {
             rtts: samples.iter().map(|(_, rtt)| *rtt).collect(),
             failures: u32::try_from(failures).unwrap_or(u32::MAX),
             recent,
-            total: total.max(samples.len() as u64),
-            successes_in_a_row: successes_in_a_row.min(total),
+            // However many a file tells of, they must go on to be counted.
+            total: total.min(u64::MAX / 2).max(samples.len() as u64),
+            successes_in_a_row: successes_in_a_row.min(total).min(u64::MAX / 2),
             last_success,
         }
     }
@@ -219,4 +220,20 @@ pub struct RttSummary {
 /// In whole microseconds, below [`FAILED`].
 fn micros(rtt: Duration) -> u32 {
     u32::try_from(rtt.as_micros()).unwrap_or(FAILED).min(FAILED - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file may tell of as many samples as can be counted.
+    #[test]
+    fn a_window_that_was_recalled_goes_on_to_count() {
+        let most = [0, u64::MAX, u64::MAX];
+        let mut window = Window::recalled(Duration::from_secs(300), &[(Time::ZERO, FAILED)], most, None);
+        window.push(Time::ZERO, Outcome::Success(Duration::from_millis(1)));
+        assert_eq!(window.total(), u64::MAX / 2 + 1);
+        assert_eq!(window.successes_in_a_row(), u64::MAX / 2 + 1);
+        assert_eq!((window.samples(), window.failures(), window.last(2)), (2, 1, (2, 0)));
+    }
 }

@@ -106,7 +106,7 @@ impl<'a> Head<'a> {
         let (mut destination, mut long_table, mut metric) = (None, None, 0);
         for (kind, value) in crate::io::netlink::attributes(attributes) {
             match kind {
-                RTA_DST => destination = address(value),
+                RTA_DST => destination = Some(address(value)?),
                 RTA_TABLE => long_table = word(value),
                 RTA_PRIORITY => metric = word(value)?,
                 _ => {}
@@ -229,8 +229,8 @@ pub(super) fn rule(tag: u8, payload: &[u8]) -> Option<Rule> {
             FRA_PROTOCOL => ours = value == [tag],
             FRA_PRIORITY => rule.priority = word(value)?,
             FRA_TABLE => rule.table = word(value)?,
-            FRA_SRC => rule.source = Some(prefix(family, address(value), from)?),
-            FRA_DST => rule.destination = Some(prefix(family, address(value), to)?),
+            FRA_SRC => rule.source = Some(prefix(family, Some(address(value)?), from)?),
+            FRA_DST => rule.destination = Some(prefix(family, Some(address(value)?), to)?),
             FRA_FWMARK => rule.fwmark = Some((word(value)?, rule.fwmark.map_or(u32::MAX, |(_, mask)| mask))),
             FRA_FWMASK => rule.fwmark = Some((rule.fwmark.map_or(0, |(mark, _)| mark), word(value)?)),
             FRA_IP_PROTO => rule.protocol = value.first().copied(),
@@ -277,12 +277,14 @@ pub(super) fn address_device(payload: &[u8]) -> Option<u32> {
     word(payload.get(4..)?)
 }
 
+/// A prefix of this family, which all of a message is of; without an address it is the default route's.
 fn prefix(family: Family, address: Option<IpAddr>, length: u8) -> Option<IpNet> {
     let any = match family {
         Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    IpNet::new(address.unwrap_or(any), length).ok()
+    let address = address.unwrap_or(any);
+    (Family::of(address) == family).then(|| IpNet::new(address, length).ok()).flatten()
 }
 
 pub(super) fn address(value: &[u8]) -> Option<IpAddr> {

@@ -144,6 +144,34 @@ fn recorded_rules_are_read_as_they_were_made_if_they_could_be_ours() {
     assert!(!rule_is_ours(TAG + 1, &decode(RULE)));
 }
 
+/// Found by fuzzing: the destination was of whatever family its length has, and the default route's if it has
+/// neither.
+#[test]
+fn a_route_or_rule_whose_address_is_not_of_its_family_is_none() {
+    let v4 = "02180000fed4000100000000";
+    let v6 = "0a180000fed4000100000000";
+    let to =
+        [("08000100cb007100", "v4"), ("1400010020010db8000700000000000000000000", "v6"), ("07000100cb007100", "?")];
+    for (head, family, (destination, of)) in
+        [(v4, "v4"), (v6, "v6")].into_iter().flat_map(|(head, family)| to.map(|to| (head, family, to)))
+    {
+        let bytes = decode(&format!("{head}{destination}"));
+        assert_eq!(Head::read(&bytes).is_some(), family == of, "{family} with {destination}");
+    }
+    let whole = decode(RULE);
+    let source = whole.len() - 8;
+    assert_eq!(whole[source..source + 4], [8, 0, 2, 0], "FRA_SRC is the last one");
+    let with = |attribute: &str| [&whole[..source], &decode(attribute)].concat();
+    assert!(rule(TAG, &with("080002000a090000")).is_some());
+    assert_eq!(rule(TAG, &with("1400020020010db8000700000000000000000000")), None);
+    assert_eq!(rule(TAG, &with("070002000a090000")), None);
+    let default = decode(v4);
+    assert_eq!(
+        Head::read(&[&default[..1], &[0], &default[2..]].concat()).map(|head| head.prefix.to_string()).as_deref(),
+        Some("0.0.0.0/0")
+    );
+}
+
 #[test]
 fn a_recorded_device_is_read_as_it_was_made_but_not_as_a_port_of_a_bridge() {
     let mut bytes = decode(LINK);
