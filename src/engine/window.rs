@@ -162,20 +162,16 @@ impl Window {
         self.times.iter().copied().zip(self.rtts.iter().copied()).rev()
     }
 
-    /// The latest samples as bits.
-    pub(super) const fn recent(&self) -> u64 {
-        self.recent
+    /// What is known of the last samples, in the window or not.
+    pub(super) const fn counts(&self) -> Counts {
+        let Self { recent, total, successes_in_a_row, last_success, .. } = *self;
+        Counts { recent, total, successes_in_a_row, last_success }
     }
 
-    /// A window of what was written down: samples as [`Self::newest_first`] gives them, but oldest first;
-    /// the bits of the latest, how many there were ever, how many last ones were successes.
-    pub(super) fn recalled(
-        length: Duration,
-        samples: &[(Time, u32)],
-        [recent, total, successes_in_a_row]: [u64; 3],
-        last_success: Option<Time>,
-    ) -> Self {
+    /// A window of what was written down: samples as [`Self::newest_first`] gives them, but oldest first.
+    pub(super) fn recalled(length: Duration, samples: &[(Time, u32)], counts: Counts) -> Self {
         let failures = samples.iter().filter(|(_, rtt)| *rtt == FAILED).count();
+        let Counts { recent, total, successes_in_a_row, last_success } = counts;
         Self {
             length,
             times: samples.iter().map(|(at, _)| *at).collect(),
@@ -183,7 +179,7 @@ impl Window {
             failures: u32::try_from(failures).unwrap_or(u32::MAX),
             recent,
             total: total.max(samples.len() as u64),
-            successes_in_a_row: successes_in_a_row.min(total),
+            successes_in_a_row,
             last_success,
         }
     }
@@ -203,6 +199,16 @@ impl Window {
             p99_us: sorted[rank],
         })
     }
+}
+
+/// The last samples, in the window or not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    /// As bits, the latest lowest; 1 is a failure.
+    pub(super) recent: u64,
+    pub(super) total: u64,
+    pub(super) successes_in_a_row: u64,
+    pub(super) last_success: Option<Time>,
 }
 
 /// Round-trip times of the successes in a window.
