@@ -207,7 +207,9 @@ impl Daemon {
         match Memory::open(state_dir) {
             Ok((memory, remembered, complaints)) => {
                 self.engine.remember(now, self.clock.wall(), remembered);
-                complaints.iter().for_each(|why| self.engine.handle_forgotten(now, why));
+                if !complaints.is_empty() {
+                    self.engine.handle_forgotten(now, &complaints.join("; "));
+                }
                 self.memory = Some(memory);
             }
             Err(why) => self.engine.handle_forgotten(now, &why),
@@ -245,10 +247,11 @@ impl Daemon {
         }
         self.engine.handle_stop(self.clock.now());
         self.tell();
-        if let Some(memory) = self.memory.take() {
-            memory.stop(&self.engine, self.clock.now());
-        }
         self.bid_farewell().await;
+        // After the last question: it may have drained a tunnel.
+        if let Some(memory) = self.memory.take() {
+            memory.stop(&self.engine, &self.clock);
+        }
     }
 
     /// Answers for a moment longer: whoever follows the events has been woken by the last one, and

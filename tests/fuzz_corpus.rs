@@ -30,7 +30,7 @@ fn corpus(target: &str) -> Vec<PathBuf> {
     files
 }
 
-fn replay(target: &str) {
+fn replay_all(target: &str) {
     let (_, run) = entries::ALL.into_iter().find(|(name, _)| *name == target).unwrap();
     let files = corpus(target);
     assert!(files.len() >= 10, "{target} has {} inputs", files.len());
@@ -47,7 +47,7 @@ macro_rules! targets {
     ($($name:ident)+) => {
         $(#[test]
         fn $name() {
-            replay(stringify!($name));
+            replay_all(stringify!($name));
         })+
 
         #[test]

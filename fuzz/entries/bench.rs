@@ -45,6 +45,7 @@ fn tunnel(index: u8, name: &str, encapsulation: Encapsulation) -> Tunnel {
         },
         namespace: 0,
         egress: 0,
+        exit: 0,
         terms: esp.then_some(Terms { source: Source::Installed, esn: false, replay_window: 64 }),
         interface: None,
     }

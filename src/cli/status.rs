@@ -80,6 +80,9 @@ fn state(tunnel: &Value) -> String {
     if tunnel["drained"] == true {
         state.push_str(", drained");
     }
+    if tunnel["stale"] == true {
+        state.push_str(", stale");
+    }
     if tunnel["checked"] == false {
         state.push_str(", not checked");
     } else if let Some(obstacle) = tunnel["obstacle"].as_str() {

@@ -7,6 +7,7 @@ use super::kernel::Inspected;
 use super::space::Space;
 use super::steer::Steering;
 use crate::config::{self, Config, Netns, Tunnel as Configured};
+use crate::engine::memory;
 use crate::engine::{Egress, FailStatic, Material, Namespace, Place, Route, Tunnel};
 use crate::io::local::Access;
 use crate::io::raw::Leaving;
@@ -57,6 +58,20 @@ pub enum Exit {
     Device(String),
 }
 
+impl Exit {
+    /// A number for it in this namespace that another run also finds.
+    fn number(&self, netns: Option<&Netns>) -> u64 {
+        let netns = netns.map(|netns| netns.path().display().to_string());
+        match self {
+            Self::Raw(Leaving { family, device, mark, source }) => {
+                let source = source.map(|source| source.to_string());
+                memory::exit(netns.as_deref(), device.as_deref(), Some(*family), *mark, source.as_deref())
+            }
+            Self::Device(device) => memory::exit(netns.as_deref(), Some(device), None, 0, None),
+        }
+    }
+}
+
 impl Plan {
     /// The plan for a configuration.
     #[must_use]
@@ -88,7 +103,7 @@ impl Plan {
 
     fn add(&mut self, configured: Configured) {
         let Configured { name, onion, check, netns, underlay_device, mark, device, esp, .. } = configured;
-        let namespace = index_of(&mut self.namespaces, netns);
+        let namespace = index_of(&mut self.namespaces, netns.clone());
         let exit = match (onion.encapsulation, device) {
             (Encapsulation::Device, Some(device)) => Exit::Device(device),
             // An IPsec policy is found by both addresses.
@@ -100,12 +115,13 @@ impl Plan {
                 Exit::Raw(Leaving { family: onion.outer.family(), device: underlay_device, mark, source: None })
             }
         };
+        let number = exit.number(netns.as_ref());
         let egress: Egress = index_of(&mut self.egresses, (namespace, exit));
         let terms = esp.as_ref().map(|esp| esp.terms);
         if let Some(material) = esp.and_then(|esp| esp.material) {
             self.material.insert(u32::try_from(self.tunnels.len()).unwrap_or(u32::MAX), material);
         }
-        self.tunnels.push(Tunnel { name, onion, check, namespace, egress, terms, interface: None });
+        self.tunnels.push(Tunnel { name, onion, check, namespace, egress, exit: number, terms, interface: None });
     }
 
     /// The numbers that are given.

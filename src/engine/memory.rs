@@ -4,11 +4,11 @@
 //!
 //! | file | holds, of each tunnel | is written |
 //! | --- | --- | --- |
-//! | [`Kind::States`] | state, since when, by which rule; what was held; an operator's drain | at every transition, and soon |
+//! | [`Kind::States`] | state, since when, by which rule; what was held; an operator's drain; the last samples in short | at every transition, and once a minute |
 //! | [`Kind::Windows`] | the samples of the long window, the estimate of round-trip times | now and then |
 //!
-//! A file is a header ([`file`]), a [`Preface`] and one record a tunnel. A [`Scribe`] writes it record by
-//! record, a few at each turn of the loop, so that a hundred thousand of them hold up no probe.
+//! A file is a header ([`file`]), a [`Preface`] and one record a tunnel. A [`Scribe`] writes it in
+//! [`Piece`]s, one at each turn of the loop, so that a hundred thousand records hold up no probe.
 //!
 //! What is taken up again is a matter of age ([`FRESH`]): the samples of long ago say nothing about now.
 //! A tunnel whose probes go another way than before is another tunnel; only an operator's drain, which
@@ -22,35 +22,48 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use file::{Damage, Kind, decode};
-pub use scribe::{File, Scribe};
+pub use file::{Damage, HEADER, Kind, Seal, decode, examine};
+pub use scribe::{File, Piece, Scribe};
 
+use super::event::CAPACITY;
 use super::health::{Reason, Transition};
 use super::prober::Prober;
+use super::settings::Tunnel;
 use super::time::WallTime;
-use super::{Drain, State, Time};
-use crate::wire::probe::Encapsulation;
+use super::window::Counts;
+use super::{Drain, Engine, State, Time};
+use crate::wire::probe::{Encapsulation, Kind as ProbeKind};
+use crate::wire::{Direction, Family};
 
 /// Up to this age everything is taken up; of what is older only states and drains.
 pub const FRESH: Duration = Duration::from_secs(300);
 /// A wall clock may have been set back by as much since.
 const SET_BACK: Duration = Duration::from_secs(2);
+/// A file of states is younger than this while its writer lives and its disk is well.
+const LATEST: Duration = Duration::from_secs(120);
 
 /// What stands before the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preface {
-    /// When the file was written, in nanoseconds since the Unix epoch.
+    /// When the file was begun, in nanoseconds since the Unix epoch.
     pub saved: u64,
     /// Whether the daemon stopped after that, and nothing happened any more.
     pub clean: bool,
     /// The number of the next event.
     pub next_event: u64,
+    /// So many events may be told before the next file is on the disk.
+    pub ahead: u64,
 }
 
 impl Preface {
+    fn now(engine: &Engine, now: Time, clean: bool) -> Self {
+        let next_event = engine.events().last() + 1;
+        Self { saved: engine.wall(now).0, clean, next_event, ahead: engine.events_ahead() }
+    }
+
     /// How old what is in the file is now; `None` if it is of the future, so that nobody knows.
     fn age(&self, now: WallTime) -> Option<Duration> {
-        let age = Duration::from_nanos((now.0 + nanos(SET_BACK)).checked_sub(self.saved)?);
+        let age = Duration::from_nanos(now.0.saturating_add(nanos(SET_BACK)).checked_sub(self.saved)?);
         Some(age.saturating_sub(SET_BACK))
     }
 
@@ -58,6 +71,15 @@ impl Preface {
     #[must_use]
     pub fn is_fresh(&self, now: WallTime) -> bool {
         self.age(now).is_some_and(|age| age <= FRESH)
+    }
+}
+
+impl Engine {
+    /// How many events may be told while a file is on its way: a file must be on the disk before there are
+    /// as many more, or after a crash a number would be told twice. All tunnels may turn down at once.
+    #[must_use]
+    pub fn events_ahead(&self) -> u64 {
+        (CAPACITY + 8 * self.probers.len()) as u64
     }
 }
 
@@ -78,6 +100,10 @@ pub struct Verdict {
     last: Option<Last>,
     /// 0 is none.
     drain: u8,
+    /// It is from before an earlier restart, and has not been confirmed since.
+    is_stale: bool,
+    /// Its last samples: those that led to the verdict may be in no file of samples yet.
+    tail: Tail,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +116,19 @@ struct Last {
     span: Duration,
 }
 
+/// A tunnel's last samples in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Tail {
+    /// How long after the file was begun this was written down, in microseconds.
+    after: u64,
+    /// As bits, the last one lowest; 1 is a failure.
+    recent: u64,
+    total: u64,
+    successes_in_a_row: u64,
+    /// How long before this was written down the last success was, in microseconds.
+    last_success: Option<u64>,
+}
+
 /// What is kept of a tunnel's samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Samples {
@@ -97,17 +136,15 @@ pub struct Samples {
     pub name: String,
     /// Which way its probes go.
     pub way: u64,
-    /// The latest samples as bits, the last one lowest; 1 is a failure.
-    recent: u64,
-    total: u64,
-    successes_in_a_row: u64,
-    /// How long before the saving the last success was, in microseconds.
-    last_success: Option<u64>,
-    /// Newest first: microseconds before the next newer one (of the newest: before the saving), and the
-    /// round-trip time in microseconds, or one more than any for a failure.
+    tail: Tail,
+    /// Newest first: microseconds before the next newer one (of the newest: before this was written down),
+    /// and the round-trip time in microseconds, or one more than any for a failure.
     samples: Vec<(u64, u32)>,
     /// Smoothed, variation, last, jitter: microseconds.
     rtt: Option<[u64; 4]>,
+    /// The slowest late answer of the last minutes: how long before this was written down, and its
+    /// round-trip time; microseconds.
+    late: Option<[u64; 2]>,
 }
 
 /// All that is remembered.
@@ -120,14 +157,14 @@ pub struct Memory {
 }
 
 impl Verdict {
-    fn of(prober: &Prober) -> Self {
+    fn of(prober: &Prober, begun: Time, now: Time) -> Self {
         let last = prober.health.last_transition().map(|&Transition { from, reason, .. }| {
             let Reason { rule, alike, samples, failures, span } = reason;
             Last { from: code(from), rule, alike, samples, failures, span }
         });
         Self {
             name: prober.settings.name.clone(),
-            way: way(prober),
+            way: prober.way,
             state: code(prober.health.state()),
             held: code(prober.held.unwrap_or(State::Unknown)),
             since: prober.since.0,
@@ -137,6 +174,8 @@ impl Verdict {
                 Some(Drain::Degraded) => 1,
                 Some(Drain::Down) => 2,
             },
+            is_stale: prober.unconfirmed > 0,
+            tail: Tail::of(prober, begun, now),
         }
     }
 
@@ -147,21 +186,42 @@ impl Verdict {
             _ => Some(Drain::Down),
         }
     }
+}
 
-    /// The state whose penalty holds.
-    fn verdict(&self) -> State {
-        match (state(self.state), state(self.held)) {
-            (State::Unknown, held) => held,
-            (verdict, _) => verdict,
+impl Tail {
+    fn of(prober: &Prober, begun: Time, now: Time) -> Self {
+        let window = prober.health.window();
+        let Counts { recent, total, successes_in_a_row, last_success } = window.counts();
+        Self {
+            after: micros(now.since(begun)),
+            recent,
+            total,
+            successes_in_a_row,
+            last_success: last_success.map(|at| micros(now.since(at))),
         }
+    }
+
+    /// Of a file that was begun at this time.
+    fn counts(&self, begun: Time) -> Counts {
+        // No file is from a time when more was counted.
+        let total = self.total.min(u64::MAX >> 1);
+        Counts {
+            recent: self.recent,
+            total,
+            successes_in_a_row: self.successes_in_a_row.min(total),
+            last_success: self.last_success.map(|before| self.written(begun) - Duration::from_micros(before)),
+        }
+    }
+
+    fn written(&self, begun: Time) -> Time {
+        begun + Duration::from_micros(self.after)
     }
 }
 
 impl Samples {
-    fn of(prober: &Prober, now: Time) -> Self {
-        let window = prober.health.window();
+    fn of(prober: &Prober, begun: Time, now: Time) -> Self {
         let mut newer = now;
-        let samples = window.newest_first().map(|(at, rtt)| {
+        let samples = prober.health.window().newest_first().map(|(at, rtt)| {
             let before = micros(newer.since(at));
             // What is cut off here must not add up.
             newer = newer - Duration::from_micros(before);
@@ -169,35 +229,47 @@ impl Samples {
         });
         Self {
             name: prober.settings.name.clone(),
-            way: way(prober),
-            recent: window.recent(),
-            total: window.total(),
-            successes_in_a_row: window.successes_in_a_row(),
-            last_success: window.last_success().map(|at| micros(now.since(at))),
+            way: prober.way,
+            tail: Tail::of(prober, begun, now),
             samples: samples.collect(),
             rtt: prober.rtt.parts().map(|parts| parts.map(micros)),
+            late: prober.latest_late.map(|(at, rtt)| [now.since(at), rtt].map(micros)),
         }
     }
 }
 
-/// Which way a tunnel's probes go, as a number that another version of this program also finds.
-fn way(prober: &Prober) -> u64 {
-    let onion = &prober.settings.onion;
+/// Which way a tunnel's probes go, as a number that another version of this program also finds. Which keys
+/// seal them is no part of it.
+pub(super) fn way(settings: &Tunnel) -> u64 {
+    let onion = &settings.onion;
     let key = match onion.encapsulation {
-        Encapsulation::Gre(options) => options.key,
-        Encapsulation::Esp(_) | Encapsulation::Device => None,
+        Encapsulation::Gre(options) => options.key.map_or_else(|| "-".to_owned(), |key| key.to_string()),
+        Encapsulation::Esp(shape) => if shape.udp() { "udp" } else { "-" }.to_owned(),
+        Encapsulation::Device => "-".to_owned(),
     };
-    let text = format!(
-        "{} {} {} {key:?} {} {} {:?} {:?}",
-        onion.encapsulation.name(),
-        onion.outer.local(),
-        onion.outer.far(),
-        onion.inner.local(),
-        onion.inner.far(),
-        onion.style.kind,
-        onion.style.direction,
-    );
-    file::number_of(text.as_bytes())
+    let kind = match onion.style.kind {
+        ProbeKind::Request => "request",
+        ProbeKind::Reply => "reply",
+    };
+    let direction = match onion.style.direction {
+        Direction::Bidirectional => "bidirectional",
+        Direction::Unidirectional => "unidirectional",
+    };
+    let [outer, inner] = [onion.outer, onion.inner].map(|ends| format!("{} {}", ends.local(), ends.far()));
+    let (name, exit) = (onion.encapsulation.name(), settings.exit);
+    file::number_of(format!("{exit:x} {name} {key} {outer} {inner} {kind} {direction}").as_bytes())
+}
+
+/// A number for a socket that probes leave by, and for its namespace, that another run also finds.
+#[must_use]
+pub fn exit(netns: Option<&str>, device: Option<&str>, family: Option<Family>, mark: u32, source: Option<&str>) -> u64 {
+    let family = family.map_or("-", |family| match family {
+        Family::V4 => "ipv4",
+        Family::V6 => "ipv6",
+    });
+    let [netns, device, source] = [netns, device, source].map(|text| text.unwrap_or_default());
+    // No name has a zero byte.
+    file::number_of(format!("{netns}\0{device}\0{source}\0{family}\0{mark}").as_bytes())
 }
 
 fn code(state: State) -> u8 {

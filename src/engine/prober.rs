@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::associations::Associations;
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
+use super::memory;
 use super::metrics::{self, Histogram};
 use super::needs::{Need, Needs};
 use super::obstacle::Obstacle;
@@ -91,6 +92,8 @@ const AUTO_EVERY: u64 = 16;
 pub(super) struct Prober {
     /// What its probes call it: no other tunnel of this run has it, before or after.
     pub(super) number: u32,
+    /// Which way they go, as another run would find it, too.
+    pub(super) way: u64,
     pub(super) settings: Tunnel,
     pub(super) template: Template,
     pub(super) health: Health,
@@ -133,7 +136,7 @@ pub(super) struct Prober {
     identifier_salt: u32,
     auto_timeout: Duration,
     /// The slowest late answer of the last minutes.
-    latest_late: Option<(Time, Duration)>,
+    pub(super) latest_late: Option<(Time, Duration)>,
     /// Probes in a row that this host could not send.
     unsent_in_a_row: u32,
 }
@@ -142,6 +145,7 @@ impl Prober {
     pub(super) fn new(number: u32, settings: Tunnel, first_due: Time, since: WallTime) -> Self {
         Self {
             number,
+            way: memory::way(&settings),
             template: Template::new(&settings.onion),
             health: Health::new(settings.check.rules),
             settings,
@@ -348,15 +352,28 @@ impl Prober {
     /// Follows the path's round-trip times, where the time-out is "auto": now and then, or at once
     /// after a late answer.
     pub(super) fn follow_path(&mut self, now: Time) {
-        let window = self.health.window();
-        if self.settings.check.timeout != Timeout::Auto {
-            return;
+        let total = self.health.window().total();
+        let due = total < AUTO_EVERY || total.is_multiple_of(AUTO_EVERY);
+        if self.settings.check.timeout == Timeout::Auto && (due || self.late(now).is_some()) {
+            self.adopt_path(now);
         }
-        let late = self.latest_late.filter(|(then, _)| then.within(window.length(), now)).map(|(_, rtt)| rtt);
-        let due = window.total() < AUTO_EVERY || window.total().is_multiple_of(AUTO_EVERY);
-        if !due && late.is_none() {
-            return;
-        }
+    }
+
+    /// The same, when samples have been taken up from an earlier run. Whether the path is slow is old news
+    /// then.
+    pub(super) fn recall_path(&mut self, now: Time) {
+        self.health.forget(now);
+        self.adopt_path(now);
+        self.became_slow();
+    }
+
+    fn late(&self, now: Time) -> Option<Duration> {
+        let length = self.health.window().length();
+        self.latest_late.filter(|(then, _)| then.within(length, now)).map(|(_, rtt)| rtt)
+    }
+
+    fn adopt_path(&mut self, now: Time) {
+        let (window, late) = (self.health.window(), self.late(now));
         let p99 = window.rtt().map(|rtt| Duration::from_micros(u64::from(rtt.p99_us)));
         self.auto_timeout =
             p99.max(late).map_or(Timeout::AUTO_MAX, |slow| (slow * 3).clamp(Timeout::AUTO_MIN, Timeout::AUTO_MAX));

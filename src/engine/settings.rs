@@ -38,6 +38,9 @@ pub struct Tunnel {
     pub namespace: Namespace,
     /// The socket its probes leave by.
     pub egress: Egress,
+    /// A number for that socket and its namespace that another run also finds
+    /// ([`exit`](super::memory::exit)): their indices may be others then.
+    pub exit: u64,
     /// For ESP: what a pair of associations is made with.
     pub terms: Option<Terms>,
     /// The index of the kernel's tunnel device, by which answers must come: 0 while it is missing,

@@ -162,20 +162,16 @@ impl Window {
         self.times.iter().copied().zip(self.rtts.iter().copied()).rev()
     }
 
-    /// The latest samples as bits.
-    pub(super) const fn recent(&self) -> u64 {
-        self.recent
+    /// What is known of the last samples, in the window or not.
+    pub(super) const fn counts(&self) -> Counts {
+        let Self { recent, total, successes_in_a_row, last_success, .. } = *self;
+        Counts { recent, total, successes_in_a_row, last_success }
     }
 
-    /// A window of what was written down: samples as [`Self::newest_first`] gives them, but oldest first;
-    /// the bits of the latest, how many there were ever, how many last ones were successes.
-    pub(super) fn recalled(
-        length: Duration,
-        samples: &[(Time, u32)],
-        [recent, total, successes_in_a_row]: [u64; 3],
-        last_success: Option<Time>,
-    ) -> Self {
+    /// A window of what was written down: samples as [`Self::newest_first`] gives them, but oldest first.
+    pub(super) fn recalled(length: Duration, samples: &[(Time, u32)], counts: Counts) -> Self {
         let failures = samples.iter().filter(|(_, rtt)| *rtt == FAILED).count();
+        let Counts { recent, total, successes_in_a_row, last_success } = counts;
         Self {
             length,
             times: samples.iter().map(|(at, _)| *at).collect(),
@@ -206,6 +202,16 @@ impl Window {
     }
 }
 
+/// The last samples, in the window or not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    /// As bits, the latest lowest; 1 is a failure.
+    pub(super) recent: u64,
+    pub(super) total: u64,
+    pub(super) successes_in_a_row: u64,
+    pub(super) last_success: Option<Time>,
+}
+
 /// Round-trip times of the successes in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RttSummary {
@@ -229,8 +235,8 @@ mod tests {
     /// A file may tell of as many samples as can be counted.
     #[test]
     fn a_window_that_was_recalled_goes_on_to_count() {
-        let most = [0, u64::MAX, u64::MAX];
-        let mut window = Window::recalled(Duration::from_secs(300), &[(Time::ZERO, FAILED)], most, None);
+        let counts = Counts { recent: 0, total: u64::MAX, successes_in_a_row: u64::MAX, last_success: None };
+        let mut window = Window::recalled(Duration::from_secs(300), &[(Time::ZERO, FAILED)], counts);
         window.push(Time::ZERO, Outcome::Success(Duration::from_millis(1)));
         assert_eq!(window.total(), u64::MAX / 2 + 1);
         assert_eq!(window.successes_in_a_row(), u64::MAX / 2 + 1);

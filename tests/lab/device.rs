@@ -130,6 +130,7 @@ fn tunnel(number: usize, style: Style, [outer, inner]: [[String; 2]; 2], egress:
         namespace: 0,
         egress,
         terms: None,
+        exit: 0,
         interface: None,
     }
 }

@@ -301,6 +301,7 @@ fn tunnel(number: usize, case: &Case, pace: Pace) -> Tunnel {
             Family::V6 => 1,
         },
         terms: Some(Terms { source: Source::Installed, esn: case.esn, replay_window: case.window }),
+        exit: 0,
         interface: None,
     }
 }

@@ -1,4 +1,5 @@
-//! The durable record of ESP sequence numbers, and everything that may befall it.
+//! What is durable: the record of ESP sequence numbers, and what is remembered of tunnels; and everything
+//! that may befall it.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -8,6 +9,7 @@
 //! | [`files`] | the file: missing, restored, copied, not to be written; its lock |
 //! | [`clerk`] | the thread that writes |
 //! | [`kill`] | a process that is killed while it reserves and uses numbers |
+//! | [`memory`] | what is remembered of tunnels: a process that is killed while it writes it, a full disk |
 //!
 //! Some trials need another process: this binary, run again with a part to play ([`kit::PART`]).
 
@@ -18,6 +20,7 @@ mod damage;
 mod files;
 mod kill;
 mod kit;
+mod memory;
 mod rules;
 
 use std::process::ExitCode;
@@ -38,10 +41,13 @@ fn main() -> ExitCode {
             "full" => files::meet_a_full_disk(),
             "denied" => files::be_denied(),
             "use" => kill::use_numbers(),
+            "remember" => memory::remember(),
+            "full of memories" => memory::meet_a_full_disk(),
             _ => panic!("no part {part}"),
         };
     }
     let args = Arguments::from_args();
-    let trials = [rules::trials(), damage::trials(), files::trials(), clerk::trials(), kill::trials()];
+    let trials =
+        [rules::trials(), damage::trials(), files::trials(), clerk::trials(), kill::trials(), memory::trials()];
     libtest_mimic::run(&args, trials.into_iter().flatten().collect()).exit_code()
 }

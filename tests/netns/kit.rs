@@ -177,7 +177,7 @@ pub(crate) fn tunnel_of(name: &str, style: Style, outer: [&str; 2], inner: usize
         dscp: 48,
         size: 72,
     };
-    Tunnel { name: name.to_owned(), onion, check: hasty(), namespace: 0, egress, terms: None, interface: None }
+    Tunnel { name: name.to_owned(), onion, check: hasty(), namespace: 0, egress, exit: 0, terms: None, interface: None }
 }
 
 /// The same tunnel as the far router has it: there, a bare answer is one to an address that is not

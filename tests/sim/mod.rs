@@ -65,6 +65,7 @@ pub(crate) fn tunnel(index: u32) -> Tunnel {
         namespace: 0,
         egress: 0,
         terms: None,
+        exit: 0,
         interface: None,
     }
 }

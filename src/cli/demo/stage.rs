@@ -199,6 +199,7 @@ impl Stage {
                 Encapsulation::Esp(_) => Some(Terms { source: Source::Installed, esn: true, replay_window: 64 }),
                 Encapsulation::Gre(_) | Encapsulation::Device => None,
             },
+            exit: 0,
             interface: None,
         }
     }

@@ -16,7 +16,7 @@ use super::Preface;
 const MAGIC: &[u8; 8] = b"\x89adit\r\n\x1a";
 const VERSION: u8 = 1;
 /// Bytes before the preface.
-pub(super) const HEADER: usize = 8 + 1 + 1 + 8 + 32;
+pub const HEADER: usize = 8 + 1 + 1 + 8 + 32;
 
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,21 +74,44 @@ impl fmt::Display for Damage {
     }
 }
 
-/// The whole file around what stands in it after the room for its header.
-pub(super) fn seal(kind: Kind, mut bytes: Vec<u8>) -> Vec<u8> {
-    let Some((header, rest)) = bytes.split_first_chunk_mut::<HEADER>() else { return bytes };
-    let (sum, length) = (Sha256::digest(&*rest), rest.len() as u64);
-    let parts: [&[u8]; 5] = [MAGIC, &[kind.code()], &[VERSION], &length.to_le_bytes(), &sum];
-    let mut place = header.iter_mut();
-    parts.iter().copied().flatten().zip(&mut place).for_each(|(byte, place)| *place = *byte);
-    bytes
+/// Makes a header for a content that comes in pieces.
+#[derive(Debug, Default)]
+pub struct Seal {
+    sum: Sha256,
+    length: u64,
 }
 
-/// Reads a file.
+impl Seal {
+    /// Takes the next piece.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.sum.update(bytes);
+        self.length += bytes.len() as u64;
+    }
+
+    /// What stands before all of it.
+    #[must_use]
+    pub fn header(self, kind: Kind) -> [u8; HEADER] {
+        let (sum, mut header) = (self.sum.finalize(), [0; HEADER]);
+        let parts: [&[u8]; 5] = [MAGIC, &[kind.code()], &[VERSION], &self.length.to_le_bytes(), &sum];
+        let mut place = header.iter_mut();
+        parts.iter().copied().flatten().zip(&mut place).for_each(|(byte, place)| *place = *byte);
+        header
+    }
+}
+
+/// Looks at a file's beginning, [`HEADER`] bytes or more, and at its length: so that nothing is read that is
+/// no such file.
 ///
 /// # Errors
-/// Whatever the bytes are, what is wrong with them.
-pub fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<(Preface, Vec<T>), Damage> {
+/// What is wrong with it.
+pub fn examine(kind: Kind, beginning: &[u8], length: u64) -> Result<(), Damage> {
+    let (said, _, _) = header(kind, beginning)?;
+    let real = length.checked_sub(HEADER as u64).ok_or(Damage::Length)?;
+    if said == real { Ok(()) } else { Err(Damage::Length) }
+}
+
+/// The length that a header says, the checksum, and what comes after it.
+fn header(kind: Kind, bytes: &[u8]) -> Result<(u64, &[u8; 32], &[u8]), Damage> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(Damage::Foreign)?;
     let ([code, version], rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
     if *version > VERSION {
@@ -99,7 +122,16 @@ pub fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<(Preface,
     }
     let (length, rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
     let (sum, rest) = rest.split_first_chunk::<32>().ok_or(Damage::Length)?;
-    if u64::from_le_bytes(*length) != rest.len() as u64 {
+    Ok((u64::from_le_bytes(*length), sum, rest))
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// Whatever the bytes are, what is wrong with them.
+pub fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<(Preface, Vec<T>), Damage> {
+    let (length, sum, rest) = header(kind, bytes)?;
+    if length != rest.len() as u64 {
         return Err(Damage::Length);
     }
     if Sha256::digest(rest).as_slice() != sum {

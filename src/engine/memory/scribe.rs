@@ -2,20 +2,32 @@
 
 use serde::Serialize;
 
-use super::file::{HEADER, seal};
+use super::file::Seal;
 use super::{Kind, Preface, Samples, Verdict};
 use crate::engine::{Engine, Time};
 
-/// Records that are written at one turn: some hundred microseconds' worth.
-const SLICE: [usize; 2] = [512, 128];
+/// Bytes that are written at one turn, or a few more: some hundred microseconds' worth, with many small
+/// records or one that is large.
+const PIECE: usize = 48 << 10;
 
 /// A file on its way.
 #[derive(Debug)]
 pub struct Scribe {
     kind: Kind,
+    begun: Time,
+    /// What stands before the records, until it has been given.
+    preface: Option<Preface>,
     /// The next tunnel.
     next: usize,
-    bytes: Vec<u8>,
+}
+
+/// The next bytes of a file, after its header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// They.
+    pub bytes: Vec<u8>,
+    /// Whether there are no more.
+    pub is_last: bool,
 }
 
 /// A whole file.
@@ -31,33 +43,34 @@ impl Scribe {
     /// Begins a file.
     #[must_use]
     pub fn begin(kind: Kind, engine: &Engine, now: Time, clean: bool) -> Self {
-        let preface = Preface { saved: engine.wall(now).0, clean, next_event: engine.events().last() + 1 };
-        let mut scribe = Self { kind, next: 0, bytes: vec![0; HEADER] };
-        scribe.write(&preface);
-        scribe
+        Self { kind, begun: now, preface: Some(Preface::now(engine, now, clean)), next: 0 }
     }
 
-    /// Writes the next records. The file, once it is whole.
-    ///
-    /// The ages of samples are counted from the beginning of the file, at `begun`.
-    pub fn go_on(&mut self, engine: &Engine, begun: Time) -> Option<File> {
-        let slice = SLICE[usize::from(self.kind == Kind::Windows)];
-        let rest = engine.probers.get(self.next..).unwrap_or_default();
-        for prober in rest.iter().take(slice) {
-            match self.kind {
-                Kind::States => self.write(&Verdict::of(prober)),
-                Kind::Windows => self.write(&Samples::of(prober, begun)),
-            }
+    /// Writes the next records.
+    pub fn go_on(&mut self, engine: &Engine, now: Time) -> Piece {
+        let mut bytes = Vec::with_capacity(PIECE + PIECE / 4);
+        if let Some(preface) = self.preface.take() {
+            bytes = written(&preface, bytes);
         }
-        self.next += slice;
-        (rest.len() <= slice).then(|| File { kind: self.kind, bytes: seal(self.kind, std::mem::take(&mut self.bytes)) })
+        let rest = engine.probers.get(self.next..).unwrap_or_default();
+        for prober in rest {
+            if bytes.len() >= PIECE {
+                return Piece { bytes, is_last: false };
+            }
+            bytes = match self.kind {
+                Kind::States => written(&Verdict::of(prober, self.begun, now), bytes),
+                Kind::Windows => written(&Samples::of(prober, self.begun, now), bytes),
+            };
+            self.next += 1;
+        }
+        Piece { bytes, is_last: true }
     }
+}
 
-    fn write(&mut self, record: &impl Serialize) {
-        let bytes = std::mem::take(&mut self.bytes);
-        // It cannot fail: there is always room, and every one of our records has a length.
-        self.bytes = postcard::to_extend(record, bytes).unwrap_or_default();
-    }
+/// These bytes and a record.
+fn written(record: &impl Serialize, bytes: Vec<u8>) -> Vec<u8> {
+    // It cannot fail: there is always room, and every one of our records has a length.
+    postcard::to_extend(record, bytes).unwrap_or_default()
 }
 
 impl Engine {
@@ -71,13 +84,17 @@ impl Engine {
         self.fault(now, None, "memory-lost", why);
     }
 
-    /// A whole file at once: for an end, or a test.
+    /// A whole file at once: for a test.
     #[must_use]
     pub fn written(&self, kind: Kind, now: Time, clean: bool) -> File {
         let mut scribe = Scribe::begin(kind, self, now, clean);
+        let (mut seal, mut content) = (Seal::default(), Vec::new());
         loop {
-            if let Some(file) = scribe.go_on(self, now) {
-                return file;
+            let Piece { bytes, is_last } = scribe.go_on(self, now);
+            seal.add(&bytes);
+            content.extend(bytes);
+            if is_last {
+                return File { kind, bytes: [&seal.header(kind)[..], &content].concat() };
             }
         }
     }
