@@ -306,7 +306,7 @@ fn law_7_a_verdict_does_not_rest_on_samples_from_before_it() {
 fn what_is_stale_is_stale_after_another_restart_however_soon() {
     let before = troubled();
     let next = restarted(&before, Duration::from_secs(400), before.tunnels.clone(), false);
-    let mut after = restarted(&next, ms(200), before.tunnels.clone(), false);
+    let mut after = restarted(&next, ms(200), before.tunnels, false);
     assert!(views(&mut after).iter().all(|view| view.stale));
     after.cut(1);
     after.run_for(Duration::from_secs(4));

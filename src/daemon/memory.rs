@@ -219,8 +219,6 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
-
     use std::collections::BTreeMap;
     use std::fs;
 

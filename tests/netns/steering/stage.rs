@@ -11,6 +11,8 @@
 //! Each far router has a reflector of its own; so a path can be made to look sick (the reflector
 //! loses answers, traffic goes on), and it can be made to be dead (the far router drops everything).
 
+#![allow(dead_code, reason = "each target of trials uses its part of it")]
+
 use std::fs::File;
 use std::time::Duration;
 
@@ -172,7 +174,6 @@ impl Stage {
     }
 
     /// The reflector of a path answers so much later.
-    #[allow(dead_code, reason = "of use where answers are to be under way")]
     pub(crate) fn delay(&self, path: usize, delay: Duration) {
         self.reflectors[path].suffer(vec![Fault { delay, ..Fault::default() }]);
     }
