@@ -78,7 +78,7 @@ fn arrives(terms: &Terms, bytes: &[u8]) {
 fn sealed_and_changed(terms: &Terms, bytes: &[u8]) {
     let Some((&[number, high, cut, at, flip, at_too, flip_too], inner)) = bytes.split_first_chunk() else { return };
     let outbound = terms.outbound();
-    let sequence = 1 + u64::from(number) | if terms.esn { u64::from(high) << 32 } else { 0 };
+    let sequence = (1 + u64::from(number)) | if terms.esn { u64::from(high) << 32 } else { 0 };
     let family = if flip & 1 == 0 { Family::V4 } else { Family::V6 };
     let shape = terms.shape();
     let mut packet = vec![0; shape.length(inner.len())];

@@ -11,6 +11,7 @@
 //! the row's number.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a trial that cannot go on must fail")]
+#![allow(dead_code, reason = "each of the modules of others is of use in part")]
 
 mod abuse;
 mod answers;
@@ -30,7 +31,7 @@ mod table;
 // Of what `tests/netns` has, what is of use here; and each of its modules is of use in part.
 macro_rules! of_netns {
     ($($path:literal $name:ident)*) => {
-        $(#[path = $path] #[expect(dead_code, reason = "used in part")] mod $name;)*
+        $(#[path = $path] mod $name;)*
     };
 }
 of_netns! {
