@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::prober::{Prober, Stalls};
 use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason};
 use super::time::WallTime;
-use super::{Counters, Engine, HoldView, State, Time, earliest};
+use super::{Counters, Engine, HoldView, State, Time, Trouble, earliest};
 
 /// The data behind `adit explain`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -56,19 +56,6 @@ pub struct HostView {
     pub hints: u64,
 }
 
-/// A local fault: the prober's own trouble.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Trouble {
-    /// Its kind.
-    pub fault: &'static str,
-    /// How often.
-    pub count: u64,
-    /// When it was last.
-    pub at: WallTime,
-    /// In words, as it was told last.
-    pub reason: String,
-}
-
 /// One sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SampleView {
@@ -98,18 +85,6 @@ pub struct Next {
 const SHOWN: usize = 30;
 
 impl Engine {
-    /// The prober's own troubles, the last of each kind.
-    #[must_use]
-    pub fn troubles(&self) -> Vec<Trouble> {
-        let trouble = |fault: &super::Fault| Trouble {
-            fault: fault.name,
-            count: fault.count,
-            at: self.wall(fault.last),
-            reason: fault.reason.clone(),
-        };
-        self.faults.iter().map(trouble).collect()
-    }
-
     /// Explains a tunnel's state.
     pub fn explain(&mut self, now: Time, tunnel: u32) -> Option<Explanation> {
         let (offset, stalls) = (self.wall_offset, self.stalls);

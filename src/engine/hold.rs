@@ -182,7 +182,7 @@ impl Engine {
 
     /// Always told: a begin without its end would be worse than two of them.
     fn raise(&mut self, now: Time, reason: String) {
-        reason.clone_into(&mut self.count_fault("fail-static", now).reason);
+        self.count_fault(now, "fail-static", &reason);
         self.tell(now, Kind::LocalFault { tunnel: None, fault: "fail-static", reason });
     }
 

@@ -62,7 +62,7 @@ impl Engine {
             // Nobody listens any more for the answers to what is in flight there.
             let here = |tunnel: &u32| self.probers[*tunnel as usize].settings.namespace == namespace;
             let tunnels: Vec<u32> = (0..self.count()).filter(here).collect();
-            tunnels.into_iter().for_each(|tunnel| self.let_go(now, tunnel));
+            tunnels.into_iter().for_each(|tunnel| self.let_go(now, tunnel, "namespace"));
         }
     }
 
