@@ -117,7 +117,7 @@ pub(super) struct Prober {
     pub(super) queued: bool,
     /// The last probe could not leave this host.
     pub(super) refused: bool,
-    /// When it went down last.
+    /// When it went down, if that was of late ([`super::hold`]).
     pub(super) fell: Option<Time>,
     /// So many samples are missing until a remembered state is confirmed.
     pub(super) unconfirmed: u32,
