@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use adit::engine::event::Kind;
 use adit::engine::{State, WallTime};
+use sim::far::Sending;
 use sim::{Sim, ms, tunnel};
 
 /// One healthy tunnel with round trips of this length.
@@ -178,10 +179,47 @@ fn a_stop_is_told_by_where_it_was_and_counted_once() {
 #[test]
 fn how_late_the_loop_was_woken_is_measured() {
     let mut sim = healthy(ms(20));
-    let before = sim.engine.metrics(sim.now).lag.totals();
+    let before = sim.engine.own_metrics().lag.totals();
     sim.stall(ms(1_500));
-    let after = sim.engine.metrics(sim.now).lag.totals();
+    let after = sim.engine.own_metrics().lag.totals();
     assert_eq!(after.0, before.0 + 1);
     let late = after.1.saturating_sub(before.1);
     assert!(late > ms(450) && late <= ms(1_500), "{late:?}");
+}
+
+#[test]
+fn every_kind_of_trouble_has_a_row_in_the_readme() {
+    let readme = include_str!("../README.md");
+    for (kind, _) in adit::engine::KINDS {
+        assert!(readme.contains(&format!("\n| `{kind}` | ")), "{kind}");
+    }
+}
+
+#[test]
+fn a_tunnel_is_told_which_of_its_probes_this_host_has_spoilt_and_how() {
+    let mut sim = healthy(ms(20));
+    assert!(sim.engine.explain(sim.now, 0).unwrap().inconclusive.is_empty());
+    sim.far[0].sending = Sending::LocalFault("ENOBUFS");
+    sim.run_for(ms(1_100));
+    sim.far[0].sending = Sending::Fine;
+    sim.far[0].rtt = ms(100);
+    sim.run_for(ms(2_000));
+    let probes = sim.sent.len();
+    while sim.sent.len() == probes {
+        sim.step(sim.now + ms(5));
+    }
+    let slept = sim.now;
+    sim.command(|engine, now| engine.handle_suspend(now, Duration::from_secs(60)));
+    let explanation = sim.engine.explain(sim.now, 0).unwrap();
+    let last = explanation.inconclusive.last().unwrap();
+    assert_eq!((last.fault, last.reason), ("suspend", "the host slept"));
+    assert_eq!(last.at, WallTime(slept.as_nanos()));
+    assert_eq!(explanation.inconclusive[0].fault, "send");
+    assert!(explanation.inconclusive.len() <= 4, "few are remembered: {:?}", explanation.inconclusive);
+    assert!(explanation.counters.local_faults > 4, "and all are counted");
+    assert_eq!(explanation.counters.lost, 0);
+    let fault = |trouble: &adit::engine::Trouble| (trouble.fault, trouble.reason.clone());
+    let troubles: Vec<_> = explanation.host.troubles.iter().map(fault).collect();
+    let expected = [("send", "ENOBUFS"), ("suspend", "the host slept for 60 s")];
+    assert_eq!(troubles, expected.map(|(fault, reason)| (fault, reason.to_owned())));
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::prober::{Prober, Stalls};
 use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason};
 use super::time::WallTime;
+use super::trouble::meaning;
 use super::{Counters, Engine, HoldView, State, Time, Trouble, earliest};
 
 /// The data behind `adit explain`.
@@ -28,6 +29,8 @@ pub struct Explanation {
     pub penalty: u32,
     /// The latest samples, oldest first.
     pub samples: Vec<SampleView>,
+    /// The latest probes that came to nothing by this host's own trouble, oldest first: no samples.
+    pub inconclusive: Vec<Spoilt>,
     /// The changes that are possible from here.
     pub next: Vec<Next>,
     /// The last failure.
@@ -65,6 +68,17 @@ pub struct SampleView {
     pub ok: bool,
     /// Round-trip time of a success.
     pub rtt_us: Option<u64>,
+}
+
+/// A probe that came to nothing by this host's own trouble.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Spoilt {
+    /// When that was known.
+    pub at: WallTime,
+    /// By which kind of trouble.
+    pub fault: &'static str,
+    /// What that means.
+    pub reason: &'static str,
 }
 
 /// A change that is possible.
@@ -108,6 +122,7 @@ impl Engine {
             drained: prober.drain.is_some(),
             penalty: prober.penalty(),
             samples: samples.collect(),
+            inconclusive: prober.spoilt.iter().map(|&(at, why)| spoilt(wall(at), why)).collect(),
             next: next(prober, now, stalls, wall),
             last_failure: last_failure(prober, &self.needs),
             last_reject: last_reject(prober),
@@ -116,6 +131,10 @@ impl Engine {
             host,
         })
     }
+}
+
+fn spoilt(at: WallTime, why: &'static str) -> Spoilt {
+    Spoilt { at, fault: why, reason: meaning(why) }
 }
 
 /// The changes that are possible, each with its promise (see [`earliest`]).

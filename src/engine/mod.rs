@@ -64,7 +64,7 @@ pub use route::{MAIN, Place, Route, Standing};
 pub use routes::RouteTable;
 pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
 pub use time::{Time, WallTime};
-pub use trouble::{STALL, Trouble};
+pub use trouble::{KINDS, STALL, Trouble};
 
 use crate::wire::esp::Fingerprint;
 use crate::wire::{self, Reject, payload::Secret};

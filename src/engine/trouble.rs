@@ -20,6 +20,28 @@ use super::event::Kind;
 use super::time::WallTime;
 use super::{Ear, Engine, Time};
 
+/// Every kind of trouble that is told, and what it means. The names are for ever.
+pub const KINDS: [(&str, &str); 12] = [
+    ("stall", "this process was stopped or starved"),
+    ("suspend", "the host slept"),
+    ("clock-step", "the wall clock was set"),
+    ("receive-overflow", "packets were lost in this host's receive queue"),
+    ("receive", "this host could not read all that had arrived"),
+    ("send", "this host was short of buffers or memory"),
+    ("sequence-state", "sequence numbers could not be recorded, or not in time"),
+    ("kernel-associations", "the kernel does not show its associations"),
+    ("kernel-overrun", "the kernel told more of its routes than could be heard"),
+    ("memory", "what is known of the tunnels could not be written down"),
+    ("memory-lost", "what was known of the tunnels could not be read"),
+    ("fail-static", "too many tunnels went down while this host was in trouble"),
+];
+
+/// What it means that a probe has come to nothing by this.
+pub(super) fn meaning(why: &str) -> &'static str {
+    let known = KINDS.iter().find(|(kind, _)| *kind == why).map(|(_, meaning)| *meaning);
+    known.unwrap_or("its network namespace went away")
+}
+
 /// Going on this much later than it should have is a stall: the engine was stopped or starved.
 pub const STALL: Duration = Duration::from_millis(50);
 /// Between two wake-ups while an answer may come. A stop of at least this and [`STALL`] together is
@@ -208,6 +230,7 @@ impl Engine {
     }
 
     pub(super) fn count_fault(&mut self, now: Time, name: &'static str, reason: &str) -> &mut Fault {
+        debug_assert!(KINDS.iter().any(|(kind, _)| *kind == name), "{name} is not among the kinds of trouble");
         let at = self.faults.iter().position(|fault| fault.name == name);
         let at = at.unwrap_or_else(|| {
             self.faults.push(Fault { name, count: 0, told: Time::ZERO, last: now, reason: String::new() });
