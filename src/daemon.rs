@@ -271,8 +271,8 @@ impl Daemon {
         // Read before the sockets are drained: whatever arrived by this time is handed in before
         // deadlines up to this time are judged, even if this process is stopped in between.
         let now = self.clock.now();
-        self.engine.set_wall(now, self.clock.wall());
         let slept = self.clock.slept();
+        self.engine.handle_clock(now, self.clock.wall(), slept);
         self.engine.handle_wakeup(now);
         self.receive();
         if slept > SLEPT {
@@ -307,6 +307,7 @@ impl Daemon {
             }
         }
         let now = self.clock.now();
+        self.engine.handle_drained(now);
         self.inbox.deliver(|at, namespace, interface, arrived| {
             self.engine.handle_datagram(now, at, namespace, interface, arrived);
         });
@@ -453,6 +454,8 @@ impl Daemon {
                 self.engine.handle_unsent(now, tunnel, sequence, refusal.unsent());
             });
         }
+        let sent = self.outgoing.iter().map(|(transmit, _)| (transmit.tunnel, transmit.sequence));
+        self.engine.handle_sent(self.clock.now(), sent);
         self.outgoing.clear();
         lost.into_iter().for_each(|egress| self.spaces.lose(egress));
         self.spaces.note_interfaces(&mut self.engine);

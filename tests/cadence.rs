@@ -234,6 +234,7 @@ fn pacing_never_stretches_a_burst_past_the_short_window() {
         let last = now.since(begun);
         assert!(last <= ms(981), "confirming probes left {last:?} after their first");
         now = engine.next_wakeup(now).unwrap();
+        engine.handle_wakeup(now);
     }
     assert!(paced > 500, "most of them were paced, not forced out at the end: {paced}");
 }

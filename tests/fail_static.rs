@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use adit::engine::event::Kind;
 use adit::engine::health::{Ratio, State};
-use adit::engine::{Drain, FailStatic, Route, Steer};
+use adit::engine::{Drain, FailStatic, Layout, Route, Steer, WallTime};
 use sim::far::Sending;
 use sim::{Sim, ms, tunnel};
 
@@ -220,4 +220,91 @@ fn what_an_operator_asks_for_while_routes_are_held_follows() {
     (0..4).for_each(|tunnel| sim.heal(tunnel));
     let told = run_and_collect(&mut sim, Duration::from_secs(10));
     assert!(told.iter().any(|steer| steer.tunnel == 0 && steer.penalty == Some(1_500_000)), "{told:?}");
+}
+
+#[test]
+fn turned_off_while_routes_are_held_they_follow_at_once() {
+    let mut sim = healthy(Some(FailStatic { while_clean: true, ..HALF }));
+    (0..4).for_each(|tunnel| sim.cut(tunnel));
+    let mut told = run_and_collect(&mut sim, Duration::from_secs(5));
+    assert!(sim.engine.held().is_some());
+    assert_eq!(told_to_cost(&told, 1_000_000).len(), 1, "without a sign the first one is not waited for: {told:?}");
+    sim.engine.set_fail_static(None);
+    told.extend(run_and_collect(&mut sim, Duration::from_secs(2)));
+    assert_eq!((sim.engine.held(), told_to_cost(&told, 1_000_000)), (None, vec![0, 1, 2, 3]));
+    assert_eq!(alarms(&sim).len(), 2, "the end is told, too: {:?}", alarms(&sim));
+}
+
+/// Two of four cannot leave and are down, and then they cannot be probed at all.
+fn two_out_of_the_reckoning() -> Sim {
+    let mut sim = healthy(Some(HALF));
+    for far in &mut sim.far[..2] {
+        far.sending = Sending::Refused("ENETUNREACH");
+    }
+    run_and_collect(&mut sim, Duration::from_secs(2));
+    assert_eq!(down(&sim), 2);
+    let gone = Some("its device is gone");
+    (0..2).for_each(|tunnel| sim.command(|engine, now| engine.handle_withheld(now, tunnel, gone)));
+    orders(&mut sim);
+    sim
+}
+
+#[test]
+fn a_tunnel_that_cannot_be_probed_is_no_part_of_the_reckoning() {
+    let mut sim = two_out_of_the_reckoning();
+    sim.far[2].sending = Sending::Refused("ENETUNREACH");
+    let told = run_and_collect(&mut sim, ms(1_300));
+    assert_eq!(sim.state(2), State::Down);
+    assert_eq!((sim.engine.held(), told_to_cost(&told, 1_000_000)), (None, vec![2]), "the fourth carries on");
+    assert_eq!(alarms(&sim).len(), 0, "one of two went down, and something leaves: {:?}", alarms(&sim));
+}
+
+#[test]
+fn nor_is_one_that_is_gone() {
+    let mut sim = healthy(Some(HALF));
+    (0..2).for_each(|tunnel| sim.cut(tunnel));
+    run_and_collect(&mut sim, ms(2_000));
+    assert_eq!(down(&sim), 2);
+    let layout = Layout {
+        tunnels: (2..6).map(tunnel).collect(),
+        routes: Vec::new(),
+        places: Vec::new(),
+        steers: true,
+        associations: std::collections::BTreeMap::new(),
+    };
+    sim.reload(layout);
+    trouble(&mut sim);
+    sim.cut(0);
+    run_and_collect(&mut sim, ms(2_000));
+    assert_eq!((sim.state(0), alarms(&sim).len()), (State::Down, 0), "the first of those that there are");
+}
+
+#[test]
+fn what_is_not_held_any_more_is_reckoned_anew() {
+    let mut sim = healthy(Some(FailStatic { while_clean: true, ..HALF }));
+    for round in 1..=3 {
+        (0..4).for_each(|tunnel| sim.cut(tunnel));
+        run_and_collect(&mut sim, Duration::from_secs(5));
+        assert!(sim.engine.held().is_some(), "round {round}");
+        (0..4).for_each(|tunnel| sim.heal(tunnel));
+        run_and_collect(&mut sim, Duration::from_secs(10));
+        assert!(sim.engine.held().is_none(), "round {round}");
+    }
+    assert_eq!(alarms(&sim).len(), 6);
+}
+
+#[test]
+fn the_wall_clock_s_jump_is_a_sign_and_the_engine_s_own_stop_too() {
+    for sign in ["clock-step", "stall"] {
+        let mut sim = healthy(Some(HALF));
+        if sign == "stall" {
+            sim.stall(Duration::from_secs(2));
+        } else {
+            let later = WallTime(sim.now.as_nanos() + 5_000_000_000);
+            sim.command(|engine, now| engine.handle_clock(now, later, Duration::ZERO));
+        }
+        (0..4).for_each(|tunnel| sim.cut(tunnel));
+        run_and_collect(&mut sim, ms(2_400));
+        assert!(sim.engine.held().is_some_and(|held| held.reason.contains(sign)), "{sign}: {:?}", sim.engine.held());
+    }
 }

@@ -8,17 +8,22 @@ use serde_json::Value;
 
 use super::args::{self, RoutesCommand};
 use super::client::{block_on, escaped, get};
+use super::status::held;
 use super::text::{Cell, Table, thousands};
 use super::{Exit, Outcome, conclude};
 use crate::engine::MAIN;
 
 pub(super) fn run(socket: &Path, args: &args::Routes) -> Outcome {
-    let answer = block_on(get(socket, &path(args.get.as_ref())))?;
+    let (answer, held) = block_on(async {
+        let answer = get(socket, &path(args.get.as_ref())).await?;
+        Ok((answer, held(socket).await?))
+    })?;
     let found = answer["routes"].as_array().is_some_and(|routes| !routes.is_empty());
     let written = if args.json {
         writeln!(io::stdout().lock(), "{answer}")
     } else if found {
-        table(&answer).print()
+        let mut out = io::stdout().lock();
+        held.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| table(&answer).print())
     } else if let Some(RoutesCommand::Get { destination, .. }) = &args.get {
         writeln!(io::stdout().lock(), "no route holds {destination}")
     } else {

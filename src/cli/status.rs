@@ -51,9 +51,19 @@ async fn look(socket: &Path, args: &args::Status) -> Result<(Vec<String>, Value,
         }
         None => {
             let all = get(socket, "/v1/tunnels").await?;
-            Ok((table(&all).lines(colours), all, Exit::Done))
+            let mut lines = held(socket).await?;
+            lines.extend(table(&all).lines(colours));
+            Ok((lines, all, Exit::Done))
         }
     }
+}
+
+/// A line that says so where the kernel's routes are held, to stand before everything else.
+pub(super) async fn held(socket: &Path) -> Result<Vec<String>, Failure> {
+    let health = get(socket, "/v1/healthz").await?;
+    let held = &health["fail_static"];
+    let line = held["reason"].as_str().map(|reason| format!("HELD: {reason} (since {})", text(&held["since"])));
+    Ok(line.into_iter().collect())
 }
 
 /// All tunnels as a table; the demo shows the same.

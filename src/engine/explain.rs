@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::prober::{Prober, Stalls};
 use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason};
 use super::time::WallTime;
-use super::{Counters, Engine, HoldView, State, Time, earliest};
+use super::trouble::meaning;
+use super::{Counters, Engine, HoldView, State, Time, Trouble, earliest};
 
 /// The data behind `adit explain`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,6 +29,8 @@ pub struct Explanation {
     pub penalty: u32,
     /// The latest samples, oldest first.
     pub samples: Vec<SampleView>,
+    /// The latest probes that came to nothing by this host's own trouble, oldest first: no samples.
+    pub inconclusive: Vec<Spoilt>,
     /// The changes that are possible from here.
     pub next: Vec<Next>,
     /// The last failure.
@@ -56,19 +59,6 @@ pub struct HostView {
     pub hints: u64,
 }
 
-/// A local fault: the prober's own trouble.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Trouble {
-    /// Its kind.
-    pub fault: &'static str,
-    /// How often.
-    pub count: u64,
-    /// When it was last.
-    pub at: WallTime,
-    /// In words, as it was told last.
-    pub reason: String,
-}
-
 /// One sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SampleView {
@@ -78,6 +68,17 @@ pub struct SampleView {
     pub ok: bool,
     /// Round-trip time of a success.
     pub rtt_us: Option<u64>,
+}
+
+/// A probe that came to nothing by this host's own trouble.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Spoilt {
+    /// When that was known.
+    pub at: WallTime,
+    /// By which kind of trouble.
+    pub fault: &'static str,
+    /// What that means.
+    pub reason: &'static str,
 }
 
 /// A change that is possible.
@@ -98,18 +99,6 @@ pub struct Next {
 const SHOWN: usize = 30;
 
 impl Engine {
-    /// The prober's own troubles, the last of each kind.
-    #[must_use]
-    pub fn troubles(&self) -> Vec<Trouble> {
-        let trouble = |fault: &super::Fault| Trouble {
-            fault: fault.name,
-            count: fault.count,
-            at: self.wall(fault.last),
-            reason: fault.reason.clone(),
-        };
-        self.faults.iter().map(trouble).collect()
-    }
-
     /// Explains a tunnel's state.
     pub fn explain(&mut self, now: Time, tunnel: u32) -> Option<Explanation> {
         let (offset, stalls) = (self.wall_offset, self.stalls);
@@ -133,6 +122,7 @@ impl Engine {
             drained: prober.drain.is_some(),
             penalty: prober.penalty(),
             samples: samples.collect(),
+            inconclusive: prober.spoilt.iter().map(|&(at, why)| spoilt(wall(at), why)).collect(),
             next: next(prober, now, stalls, wall),
             last_failure: last_failure(prober, &self.needs),
             last_reject: last_reject(prober),
@@ -141,6 +131,10 @@ impl Engine {
             host,
         })
     }
+}
+
+fn spoilt(at: WallTime, why: &'static str) -> Spoilt {
+    Spoilt { at, fault: why, reason: meaning(why) }
 }
 
 /// The changes that are possible, each with its promise (see [`earliest`]).

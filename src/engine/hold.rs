@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::event::Kind;
 use super::health::Ratio;
+use super::memory::place;
 use super::time::WallTime;
 use super::{Engine, State, Time};
 
@@ -25,7 +26,7 @@ pub struct FailStatic {
 }
 
 /// The local faults that are a sign. (The others concern what is told or kept, not what is measured.)
-const SIGNS: [&str; 6] = ["stall", "suspend", "receive-overflow", "receive", "send", "kernel-overrun"];
+const SIGNS: [&str; 7] = ["stall", "suspend", "clock-step", "receive-overflow", "receive", "send", "kernel-overrun"];
 /// Nothing leaves this host at all.
 const NOTHING_LEAVES: &str = "nothing leaves this host";
 /// One tunnel alone says nothing about the host.
@@ -47,11 +48,14 @@ pub(super) struct Hold {
     pub(super) settings: Option<FailStatic>,
     /// The time in which every dead tunnel is found.
     window: Duration,
-    /// Who has gone down within it, each once.
+    /// Who has gone down within it, each once. One that cannot be probed any more has no verdict, and its fall
+    /// is not in its prober any more.
     falls: VecDeque<(Time, u32)>,
+    /// How many of them count.
+    fallen: usize,
     /// The last sign of trouble.
     sign: Option<(Time, &'static str)>,
-    /// Tunnels whose last probe could not leave.
+    /// Tunnels with a verdict whose last probe could not leave.
     pub(super) refused: usize,
     /// Orders that wait, by the time when they go.
     waiting: VecDeque<(Time, u32)>,
@@ -90,7 +94,9 @@ impl Engine {
 
     /// Whether a tunnel's last probe could leave.
     pub(super) fn note_refused(&mut self, tunnel: u32, now: Time, refused: bool) {
-        let before = std::mem::replace(&mut self.probers[tunnel as usize].refused, refused);
+        let prober = &mut self.probers[tunnel as usize];
+        let refused = refused && prober.health.state() != State::Unknown;
+        let before = std::mem::replace(&mut prober.refused, refused);
         match (before, refused) {
             (false, true) => self.hold.refused += 1,
             (true, false) => self.hold.refused = self.hold.refused.saturating_sub(1),
@@ -111,6 +117,9 @@ impl Engine {
     /// A tunnel has another state: whether that has to do with this host, and when its cost is to be known
     /// where the kernel's routes are kept.
     pub(super) fn weigh(&mut self, now: Time, tunnel: u32, [from, to]: [State; 2]) {
+        if to == State::Unknown {
+            self.leave_reckoning(now, tunnel);
+        }
         let Some(settings) = self.hold.settings else { return self.steered.push_back(tunnel) };
         if to == State::Down && from != State::Unknown {
             self.note_fall(now, tunnel);
@@ -126,19 +135,30 @@ impl Engine {
     }
 
     fn note_fall(&mut self, now: Time, tunnel: u32) {
-        let Hold { falls, window, .. } = &mut self.hold;
-        while falls.front().is_some_and(|(at, _)| !at.within(*window, now)) {
+        let Hold { falls, fallen, window, .. } = &mut self.hold;
+        while let Some(&(at, tunnel)) = falls.front()
+            && !at.within(*window, now)
+        {
             falls.pop_front();
+            let fell = &mut self.probers[tunnel as usize].fell;
+            *fallen -= usize::from(fell.take_if(|fell| *fell == at).is_some());
         }
         let fell = &mut self.probers[tunnel as usize].fell;
-        if fell.is_none_or(|at| !at.within(*window, now)) {
+        if fell.is_none() {
             *fell = Some(now);
+            *fallen += 1;
             falls.push_back((now, tunnel));
         }
     }
 
+    /// A tunnel has no verdict any more.
+    fn leave_reckoning(&mut self, now: Time, tunnel: u32) {
+        self.note_refused(tunnel, now, false);
+        self.hold.fallen -= usize::from(self.probers[tunnel as usize].fell.take().is_some());
+    }
+
     fn suspect(&mut self, now: Time, settings: FailStatic) {
-        let (fallen, judged) = (self.hold.falls.len(), self.judged());
+        let (fallen, judged) = (self.hold.fallen, self.judged());
         let sign = self.hold.sign_within(self.hold.window, now);
         let is_much = fallen >= LEAST && settings.share.reached(fallen as u64, judged as u64);
         if self.hold.held.is_some() || !is_much || sign.is_none() && !settings.while_clean {
@@ -161,28 +181,38 @@ impl Engine {
             self.hold.waiting.pop_front();
             self.steered.push_back(tunnel);
         }
-        let Some(settings) = self.hold.settings else { return };
-        if self.hold.held.is_none() {
-            return;
+        if self.hold.held.is_some()
+            && let Some(why) = self.cleared(now)
+        {
+            self.hold.held = None;
+            self.forget_falls();
+            let (down, judged) = (self.states[place(State::Down)], self.judged());
+            let follow = "the kernel's routes follow the verdicts again";
+            self.raise(now, format!("{why}: {follow}, {down} of {judged} tunnels down"));
         }
-        let (down, judged) = (self.states[3], self.judged());
+    }
+
+    /// Why this host is not suspected any more.
+    fn cleared(&self, now: Time) -> Option<&'static str> {
+        let Some(settings) = self.hold.settings else { return Some("fail_static is off") };
+        let (down, judged) = (self.states[place(State::Down)], self.judged());
         let is_much = down >= LEAST && settings.share.reached(down as u64, judged as u64);
         let is_troubled = settings.while_clean || self.hold.sign_within(self.hold.window, now).is_some();
-        if is_much && is_troubled {
-            return;
+        match (is_much, is_troubled) {
+            (true, true) => None,
+            (true, false) => Some("this host has been well for a while"),
+            (false, _) => Some("most tunnels carry traffic"),
         }
-        self.hold.held = None;
-        self.hold.falls.clear();
-        let why = if is_much { "this host has been well for a while" } else { "most tunnels carry traffic" };
-        self.raise(
-            now,
-            format!("{why}: the kernel's routes follow the verdicts again, {down} of {judged} tunnels down"),
-        );
+    }
+
+    fn forget_falls(&mut self) {
+        (self.hold.falls, self.hold.fallen) = (VecDeque::new(), 0);
+        self.probers.iter_mut().for_each(|prober| prober.fell = None);
     }
 
     /// Always told: a begin without its end would be worse than two of them.
     fn raise(&mut self, now: Time, reason: String) {
-        reason.clone_into(&mut self.count_fault("fail-static", now).reason);
+        self.count_fault(now, "fail-static", &reason);
         self.tell(now, Kind::LocalFault { tunnel: None, fault: "fail-static", reason });
     }
 
@@ -194,13 +224,18 @@ impl Engine {
         [waiting, calm].into_iter().flatten().min()
     }
 
-    /// Counts the tunnels by their states anew.
+    /// Counts the tunnels by their states anew, where there are others than before.
     pub(super) fn count_states(&mut self) {
         self.states = [0; 4];
         for prober in &self.probers {
-            self.states[super::memory::place(prober.health.state())] += 1;
+            self.states[place(prober.health.state())] += 1;
         }
         self.hold.refused = self.probers.iter().filter(|prober| prober.refused).count();
+        let falls = (0..).zip(&self.probers).filter_map(|(tunnel, prober)| Some((prober.fell?, tunnel)));
+        let mut falls: Vec<(Time, u32)> = falls.collect();
+        falls.sort_unstable();
+        (self.hold.fallen, self.hold.falls) = (falls.len(), falls.into());
+        // What all of them cost is asked for again.
         self.hold.waiting.clear();
     }
 }

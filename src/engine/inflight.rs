@@ -30,8 +30,10 @@ pub enum Purpose {
 /// One probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
-    /// When it was sent.
+    /// Its stamp: it was not sent before.
     pub sent: Time,
+    /// When it had left at the latest. The same, unless this host has held it up.
+    pub left: Time,
     /// How long the engine had been stopped in all when it was sent.
     pub stalled: Duration,
     /// How long an answer may take.
@@ -44,6 +46,14 @@ pub struct Probe {
     pub retried: bool,
     /// An answer has come after it was given up.
     pub late: bool,
+}
+
+impl Probe {
+    /// Whether an answer tells how long the path takes: not if the probe lay on this host.
+    #[must_use]
+    pub fn times_the_path(&self) -> bool {
+        self.left == self.sent
+    }
 }
 
 /// What an answer turned out to be.
@@ -75,6 +85,8 @@ pub struct InFlight {
 const REMEMBERED: Duration = Duration::from_secs(5);
 /// But never more of them than this.
 const REMEMBERED_MAX: usize = 512;
+/// A batch of probes is stamped and sent within this time, unless this process is stopped meanwhile.
+const HASTE: Duration = Duration::from_millis(5);
 
 impl InFlight {
     /// Notes a sending and returns its sequence.
@@ -88,6 +100,7 @@ impl InFlight {
         }
         self.probes.push_back(Probe {
             sent,
+            left: sent,
             stalled,
             timeout,
             purpose,
@@ -97,6 +110,16 @@ impl InFlight {
         });
         self.waiting += 1;
         self.first + self.probes.len() as u64 - 1
+    }
+
+    /// Notes that a waiting probe has left by now; how long this host has held it up, if it has.
+    pub fn left(&mut self, sequence: u64, now: Time) -> Option<Duration> {
+        let probe = self.get_mut(sequence).filter(|probe| probe.standing == Standing::Waiting)?;
+        let held_up = now.since(probe.sent);
+        (held_up > HASTE).then(|| {
+            probe.left = now;
+            held_up
+        })
     }
 
     /// Settles a probe, unless it has been: then `None`.

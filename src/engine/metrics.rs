@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use super::prober::Counters;
 use super::snapshot::{Census, loss_ratio};
-use super::{Engine, State, Time};
-use crate::wire::Reject;
+use super::{Engine, KINDS, State, Time};
+use crate::wire::filter::Protocol;
+use crate::wire::{Family, Reject};
 
 /// Counts of durations, by how long they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Histogram<const N: usize> {
     /// The upper end of each bucket, in microseconds; what is longer is in none.
     bounds: &'static [u32; N],
-    counts: [u32; N],
+    counts: [u64; N],
     count: u64,
     sum: Duration,
+    longest: Duration,
 }
 
 /// The ends of the buckets of round-trip times: 0.5 ms to 2.5 s.
@@ -27,16 +29,17 @@ pub(super) const LAG: [u32; 12] =
 impl<const N: usize> Histogram<N> {
     /// Nothing is counted yet.
     pub(super) const fn new(bounds: &'static [u32; N]) -> Self {
-        Self { bounds, counts: [0; N], count: 0, sum: Duration::ZERO }
+        Self { bounds, counts: [0; N], count: 0, sum: Duration::ZERO, longest: Duration::ZERO }
     }
 
     pub(super) fn note(&mut self, duration: Duration) {
         let place = self.bounds.iter().position(|&bound| duration <= Duration::from_micros(bound.into()));
         if let Some(place) = place {
-            self.counts[place] = self.counts[place].wrapping_add(1);
+            self.counts[place] += 1;
         }
         self.count += 1;
         self.sum += duration;
+        self.longest = self.longest.max(duration);
     }
 
     /// How many, and how long all together.
@@ -47,10 +50,25 @@ impl<const N: usize> Histogram<N> {
 
     /// The upper end of each bucket with how many are in it, and in none before.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
-        self.bounds
-            .iter()
-            .zip(&self.counts)
-            .map(|(&bound, &count)| (Duration::from_micros(bound.into()), u64::from(count)))
+        self.bounds.iter().zip(&self.counts).map(|(&bound, &count)| (Duration::from_micros(bound.into()), count))
+    }
+
+    /// The longest of all.
+    #[must_use]
+    pub const fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// What so many thousandths of them are not longer than, to the end of a bucket.
+    #[must_use]
+    pub fn quantile(&self, thousandths: u32) -> Duration {
+        let wanted = u128::from(self.count) * u128::from(thousandths);
+        let mut seen = 0_u128;
+        let bucket = self.buckets().find(|&(_, count)| {
+            seen += u128::from(count);
+            seen * 1_000 >= wanted
+        });
+        bucket.map_or(self.longest, |(bound, _)| bound.min(self.longest))
     }
 }
 
@@ -65,6 +83,10 @@ pub struct Metrics {
     pub route_changes: u64,
     /// The prober's own troubles, by kind.
     pub local_faults: Vec<(&'static str, u64)>,
+    /// Packets lost for want of room, by the family and the protocol of the socket.
+    pub dropped: Vec<([&'static str; 2], u64)>,
+    /// Namespaces and devices that are missing.
+    pub needs_missing: usize,
     /// Packets refused, by reason.
     pub rejected: Vec<(&'static str, u64)>,
     /// ICMP errors about probes.
@@ -98,6 +120,8 @@ pub struct TunnelMetrics {
     pub rtt: Histogram<12>,
     /// Share of failures in the long window.
     pub loss_ratio: f64,
+    /// Sequence numbers that are left, of an ESP tunnel that has keys.
+    pub numbers_left: Option<u64>,
 }
 
 /// A route as it is measured: prefix, table, namespace, tunnel, effective priority.
@@ -111,7 +135,9 @@ impl Engine {
             tunnels: Vec::new(),
             routes: Vec::new(),
             route_changes: self.route_changes,
-            local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
+            local_faults: KINDS.iter().map(|(kind, _)| (*kind, self.count_of(kind))).collect(),
+            dropped: self.dropped(),
+            needs_missing: self.needs.missing_now(),
             rejected: Reject::ALL.iter().map(|reject| (reject.label(), self.rejects[reject.index()])).collect(),
             hints: self.hints,
             lag: self.lag,
@@ -120,6 +146,20 @@ impl Engine {
             last_event: self.events.last(),
             census: self.census(),
         }
+    }
+
+    fn count_of(&self, kind: &str) -> u64 {
+        self.faults.iter().find(|fault| fault.name == kind).map_or(0, |fault| fault.count)
+    }
+
+    /// By kinds of sockets, of which there are few, and not by namespaces.
+    fn dropped(&self) -> Vec<([&'static str; 2], u64)> {
+        let kinds = [Family::V4, Family::V6].into_iter().flat_map(|family| Protocol::ALL.map(|kind| (family, kind)));
+        let lost = |(family, protocol): (Family, Protocol)| {
+            let here = self.overflowed.iter().filter(|(ear, _)| (ear.family, ear.protocol) == (family, protocol));
+            ([family.name(), protocol.name()], here.map(|(_, lost)| lost).sum())
+        };
+        kinds.map(lost).collect()
     }
 
     /// Some tunnels, as [`Self::tunnels_from`] gives them.
@@ -137,6 +177,7 @@ impl Engine {
                 transitions: prober.transitions.clone(),
                 rtt: prober.rtts,
                 loss_ratio: loss_ratio(window.failures(), window.samples()),
+                numbers_left: prober.associations.as_ref().and_then(|own| Some(own.current()?.numbers.left())),
             }
         });
         (tunnels.collect(), Some(to).filter(|to| *to < self.probers.len()))
@@ -150,5 +191,22 @@ impl Engine {
             (view.prefix, view.table, view.netns, view.tunnel, view.effective_priority)
         };
         (views.into_iter().map(route).collect(), next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_never_less_than_it_is_and_never_more_than_the_longest() {
+        let mut histogram = Histogram::new(&LAG);
+        assert_eq!(histogram.quantile(990), Duration::ZERO);
+        (0..99).for_each(|_| histogram.note(Duration::from_micros(300)));
+        assert_eq!(histogram.quantile(500), Duration::from_micros(300), "the end of the bucket is 500 µs");
+        histogram.note(Duration::from_secs(12));
+        assert_eq!([500, 990].map(|part| histogram.quantile(part)), [Duration::from_micros(500); 2]);
+        assert_eq!([991, 1_000].map(|part| histogram.quantile(part)), [Duration::from_secs(12); 2]);
+        assert_eq!((histogram.longest(), histogram.totals().0), (Duration::from_secs(12), 100));
     }
 }

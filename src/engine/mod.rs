@@ -6,9 +6,11 @@
 //!
 //! ```text
 //! handle_wakeup(now)            was I late? then a missing answer may be my own fault
+//! handle_drained(now)           was I stopped while I read? the same
 //! handle_datagram(…) …          all that has arrived, in the order of arrival
 //! handle_timeout(now)           deadlines that have passed, probes that are due
-//! poll_transmit(now, buffer) …  until it has nothing more; handle_unsent for what could not leave
+//! poll_transmit(now, buffer) …  until it has nothing more; handle_unsent for what could not leave,
+//! handle_sent(now, …)           for all of it: was I stopped before it left?
 //! next_wakeup(now)              sleep until then
 //! ```
 //!
@@ -46,11 +48,11 @@ pub mod settings;
 mod settle;
 pub mod snapshot;
 mod time;
+mod trouble;
 pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
-use std::time::Duration;
 
 pub use health::State;
 use hold::Hold;
@@ -62,6 +64,7 @@ pub use route::{MAIN, Place, Route, Standing};
 pub use routes::RouteTable;
 pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
 pub use time::{Time, WallTime};
+pub use trouble::{KINDS, STALL, Trouble};
 
 use crate::wire::esp::Fingerprint;
 use crate::wire::{self, Reject, payload::Secret};
@@ -76,6 +79,7 @@ pub use obstacle::Obstacle;
 use outbox::Outbox;
 use prober::{Prober, Stalls};
 use schedule::Timers;
+use trouble::{Fault, Listening};
 
 /// What an engine is made of.
 pub struct Setup {
@@ -121,11 +125,6 @@ pub enum Unsent {
     Missing,
 }
 
-/// A wake-up this much later than asked for is a stall: the engine was stopped or starved.
-pub const STALL: Duration = Duration::from_millis(50);
-/// The same local fault is told once in this time, and counted always.
-const FAULT_QUIET: Duration = Duration::from_secs(10);
-
 /// All tunnels, their health and their routes.
 pub struct Engine {
     probers: Vec<Prober>,
@@ -168,28 +167,20 @@ pub struct Engine {
     states: [usize; 4],
     /// How often the kernel's routes were not as they should be.
     drifts: u64,
-    /// When a socket last lost answers on this side of the wire.
-    deaf: BTreeMap<Ear, Time>,
+    /// When a socket last lost answers on this side of the wire, and by what.
+    deaf: BTreeMap<Ear, (Time, &'static str)>,
     /// How often traffic has moved to another tunnel.
     route_changes: u64,
     /// How late the loop was woken.
     lag: Histogram<12>,
-    /// When the last turn began.
-    turn: Time,
+    /// Packets that sockets have lost for want of room.
+    overflowed: BTreeMap<Ear, u64>,
+    listening: Listening,
     stalls: Stalls,
     faults: Vec<Fault>,
     needs: Needs,
     /// What to add to a [`Time`] for the wall clock's.
     wall_offset: u64,
-}
-
-/// A kind of local trouble.
-struct Fault {
-    name: &'static str,
-    count: u64,
-    told: Time,
-    last: Time,
-    reason: String,
 }
 
 impl Engine {
@@ -226,7 +217,8 @@ impl Engine {
             deaf: BTreeMap::new(),
             route_changes: 0,
             lag: Histogram::new(&metrics::LAG),
-            turn: now,
+            overflowed: BTreeMap::new(),
+            listening: Listening::new(now),
             stalls: Stalls::default(),
             faults: Vec::new(),
             needs: Needs::default(),
@@ -237,63 +229,9 @@ impl Engine {
         engine
     }
 
-    /// Says what the wall clock shows, so that events can be dated. Nothing else depends on it.
-    pub fn set_wall(&mut self, now: Time, wall: WallTime) {
-        self.wall_offset = wall.0.saturating_sub(now.as_nanos());
-    }
-
-    /// Begins a wake-up: a late one is the engine's own trouble.
-    pub fn handle_wakeup(&mut self, now: Time) {
-        // A timer may be due before it is set (an early retry that had to wait for a burst's end): it
-        // is late only from the last turn's beginning, which was the last time to see to it.
-        let late = self.timers.earliest().map_or(Duration::ZERO, |wanted| now.since(wanted.max(self.turn)));
-        self.lag.note(late);
-        if late >= STALL {
-            self.stalled(now, late, "stall", &format!("woken {} ms late", late.as_millis()));
-        }
-    }
-
-    /// The host was suspended: answers may have been lost while nobody listened.
-    pub fn handle_suspend(&mut self, now: Time, asleep: Duration) {
-        self.stalled(now, Duration::ZERO, "suspend", &format!("the host slept for {} s", asleep.as_secs()));
-        (0..self.count()).for_each(|tunnel| self.let_go(now, tunnel));
-    }
-
-    /// What is in flight through a tunnel is no sample: answers may come while nobody listens.
-    fn let_go(&mut self, now: Time, tunnel: u32) {
-        let prober = &self.probers[tunnel as usize];
-        let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
-        waiting.into_iter().for_each(|sequence| self.inconclusive(tunnel, sequence, now));
-        self.rearm(tunnel);
-    }
-
-    fn stalled(&mut self, now: Time, lost: Duration, name: &'static str, reason: &str) {
-        self.stalls.end = now;
-        self.stalls.total += lost;
-        self.fault(now, None, name, reason);
-        // Deadlines have moved; a timer at the old one would only wake us for nothing.
-        (0..self.count()).for_each(|tunnel| self.rearm(tunnel));
-    }
-
-    /// A socket has lost packets for want of room: probes in flight may have been answered.
-    pub fn handle_overflow(&mut self, now: Time, ear: Ear, dropped: u32) {
-        self.deaf(now, ear, "receive-overflow", &format!("{dropped} packets lost in the receive queue"));
-    }
-
-    /// A socket could not be read, or not to its end: probes in flight may have been answered.
-    pub fn handle_deaf(&mut self, now: Time, ear: Ear, reason: &str) {
-        self.deaf(now, ear, "receive", reason);
-    }
-
-    fn deaf(&mut self, now: Time, ear: Ear, name: &'static str, reason: &str) {
-        self.deaf.insert(ear, now);
-        self.fault(now, None, name, reason);
-    }
-
     /// Settles what has passed its deadline and queues what is due. Everything that has arrived by
     /// `now` must have been handed in before.
     pub fn handle_timeout(&mut self, now: Time) {
-        self.turn = now;
         self.reconsider(now);
         while let Some(tunnel) = self.timers.pop(now) {
             self.retire(tunnel, now);
@@ -306,7 +244,9 @@ impl Engine {
 
     /// When the engine wants to be woken; never later than something it has promised.
     pub fn next_wakeup(&mut self, now: Time) -> Option<Time> {
-        [self.timers.earliest(), self.outbox.earliest(now), self.next_reconsidered()].into_iter().flatten().min()
+        let listening = self.listening.beat();
+        let others = [self.outbox.earliest(now), self.next_reconsidered(), listening];
+        others.into_iter().chain([self.timers.earliest()]).flatten().min()
     }
 
     /// Asks for traffic to leave a tunnel, or to come back. Moves no state.
@@ -338,28 +278,6 @@ impl Engine {
     /// The engine stops.
     pub fn handle_stop(&mut self, now: Time) {
         self.tell(now, Kind::Stop {});
-    }
-
-    fn fault(&mut self, now: Time, tunnel: Option<String>, name: &'static str, reason: &str) {
-        self.note_sign(now, name);
-        let fault = self.count_fault(name, now);
-        if fault.count == 1 || now.since(fault.told) >= FAULT_QUIET {
-            fault.told = now;
-            reason.clone_into(&mut fault.reason);
-            self.tell(now, Kind::LocalFault { tunnel, fault: name, reason: reason.to_owned() });
-        }
-    }
-
-    fn count_fault(&mut self, name: &'static str, now: Time) -> &mut Fault {
-        let at = self.faults.iter().position(|fault| fault.name == name);
-        let at = at.unwrap_or_else(|| {
-            self.faults.push(Fault { name, count: 0, told: Time::ZERO, last: now, reason: String::new() });
-            self.faults.len() - 1
-        });
-        let fault = &mut self.faults[at];
-        fault.count += 1;
-        fault.last = now;
-        fault
     }
 
     fn tell(&mut self, at: Time, kind: Kind) {

@@ -42,6 +42,11 @@ impl Needs {
         self.0.get(&need).is_some_and(|known| known.is_missing)
     }
 
+    /// How many are missing.
+    pub(super) fn missing_now(&self) -> usize {
+        self.0.values().filter(|known| known.is_missing).count()
+    }
+
     /// Why it is missing, or was.
     pub(super) fn why(&self, need: Need) -> &str {
         self.0.get(&need).map_or("what it leaves by is missing", |known| &known.why)
@@ -62,7 +67,7 @@ impl Engine {
             // Nobody listens any more for the answers to what is in flight there.
             let here = |tunnel: &u32| self.probers[*tunnel as usize].settings.namespace == namespace;
             let tunnels: Vec<u32> = (0..self.count()).filter(here).collect();
-            tunnels.into_iter().for_each(|tunnel| self.let_go(now, tunnel));
+            tunnels.into_iter().for_each(|tunnel| self.let_go(now, tunnel, "namespace"));
         }
     }
 

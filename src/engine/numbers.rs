@@ -143,6 +143,12 @@ impl Numbers {
         self.next > self.last
     }
 
+    /// How many numbers are left.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
+        if self.exhausted() { 0 } else { (self.last - self.next).saturating_add(1) }
+    }
+
     /// How much of the space is used, in thousandths.
     #[must_use]
     pub fn share_used(&self) -> u32 {
@@ -240,9 +246,9 @@ mod tests {
             let mut numbers = Numbers::new(last, last, last);
             assert_eq!(numbers.wants(), Some(last + 1));
             numbers.grant(u64::MAX);
-            assert!(!numbers.exhausted());
+            assert!(!numbers.exhausted() && numbers.left() == 1);
             assert_eq!([numbers.take(), numbers.take()], [Some(last), None]);
-            assert!(numbers.exhausted());
+            assert!(numbers.exhausted() && numbers.left() == 0);
             assert_eq!(numbers.wants(), None);
         }
     }

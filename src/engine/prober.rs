@@ -1,5 +1,6 @@
 //! One tunnel's run-time state, and what it decides by itself.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::associations::Associations;
@@ -88,6 +89,8 @@ const RETRY: Duration = Duration::from_millis(10);
 const RETRY_DOUBLINGS: u32 = 4;
 /// Samples between two looks at the percentile that `timeout = "auto"` follows.
 const AUTO_EVERY: u64 = 16;
+/// So many spoilt probes are remembered: what spoils one often spoils those of all tunnels.
+const SPOILT: usize = 4;
 
 pub(super) struct Prober {
     /// What its probes call it: no other tunnel of this run has it, before or after.
@@ -114,7 +117,7 @@ pub(super) struct Prober {
     pub(super) queued: bool,
     /// The last probe could not leave this host.
     pub(super) refused: bool,
-    /// When it went down last.
+    /// When it went down, if that was of late ([`super::hold`]).
     pub(super) fell: Option<Time>,
     /// So many samples are missing until a remembered state is confirmed.
     pub(super) unconfirmed: u32,
@@ -123,6 +126,8 @@ pub(super) struct Prober {
     pub(super) last_failure: Option<(WallTime, Failure)>,
     pub(super) last_reject: Option<(WallTime, Reject)>,
     pub(super) last_hint: Option<(WallTime, Quote)>,
+    /// The last probes that came to nothing by this host's own trouble, and by which.
+    pub(super) spoilt: VecDeque<(Time, &'static str)>,
     /// The last answer bore the reflector's mark.
     pub(super) authenticated: bool,
     pub(super) slow: bool,
@@ -168,6 +173,7 @@ impl Prober {
             last_failure: None,
             last_reject: None,
             last_hint: None,
+            spoilt: VecDeque::new(),
             authenticated: false,
             slow: false,
             associations: None,
@@ -203,8 +209,8 @@ impl Prober {
     /// waited for once more. But stalls that go on and on do not put it off for ever: it ends when the
     /// probe has been waited for twice its time-out of running time.
     pub(super) fn deadline(probe: &Probe, stalls: Stalls) -> Time {
-        let deadline = probe.sent + probe.timeout;
-        if probe.sent >= stalls.end {
+        let deadline = probe.left + probe.timeout;
+        if probe.left >= stalls.end {
             return deadline;
         }
         let stalled = stalls.total.saturating_sub(probe.stalled);
@@ -217,11 +223,11 @@ impl Prober {
         let applies = self.settings.check.early_retry
             && probe.purpose == Purpose::Regular
             && !probe.retried
-            && probe.sent >= stalls.end
+            && probe.left >= stalls.end
             && self.burst.left == 0
             && self.health.state() != State::Down;
         let patience = self.rtt.early_retry().filter(|_| applies)?;
-        (patience < probe.timeout).then(|| probe.sent + patience)
+        (patience < probe.timeout).then(|| probe.left + patience)
     }
 
     /// When this tunnel wants attention next.
@@ -310,11 +316,20 @@ impl Prober {
     }
 
     /// Notes that this host could not send, and says how long to wait before the next try.
-    pub(super) fn back_off(&mut self) -> Duration {
+    pub(super) fn back_off(&mut self, now: Time, why: &'static str) -> Duration {
         let doublings = self.unsent_in_a_row.min(RETRY_DOUBLINGS);
         self.unsent_in_a_row += 1;
-        self.counters.local_faults += 1;
+        self.note_spoilt(now, why);
         RETRY * 2_u32.pow(doublings)
+    }
+
+    /// A probe has come to nothing by this host's own trouble.
+    pub(super) fn note_spoilt(&mut self, at: Time, why: &'static str) {
+        self.counters.local_faults += 1;
+        if self.spoilt.len() == SPOILT {
+            self.spoilt.pop_front();
+        }
+        self.spoilt.push_back((at, why));
     }
 
     pub(super) fn note_success(&mut self, rtt: Duration) {

@@ -162,7 +162,7 @@ impl Engine {
         for (tunnel, fate) in (0..).zip(fates) {
             if !matches!(fate, Fate::GoesOn(_)) {
                 // Nobody will know what the answers are for.
-                self.let_go(now, tunnel);
+                self.let_go(now, tunnel, "reload");
             }
         }
         let mut old = BTreeMap::new();

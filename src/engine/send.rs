@@ -78,7 +78,9 @@ impl Engine {
             }
             let Ok(number) = self.number(now, item) else { continue };
             let prober = &mut self.probers[tunnel as usize];
-            let sequence = prober.in_flight.send(now, self.stalls.total, prober.timeout(), purpose);
+            let timeout = prober.timeout();
+            let sequence = prober.in_flight.send(now, self.stalls.total, timeout, purpose);
+            self.listening.extend(now, timeout);
             let [.., high, low] = schedule::mix(sequence, u64::from(prober.number)).to_be_bytes();
             let stamp = Stamp {
                 fields: Fields { tunnel: prober.number, sequence, sent: now.as_nanos() },
@@ -120,7 +122,7 @@ impl Engine {
         self.review(now, item.tunnel);
         let prober = &mut self.probers[item.tunnel as usize];
         if prober.is_probed() {
-            let wait = prober.back_off();
+            let wait = prober.back_off(now, "sequence-state");
             prober.queued |= item.purpose == Purpose::Regular;
             self.outbox.delay(now + wait, item);
             self.reserve(item.tunnel);
@@ -136,7 +138,7 @@ impl Engine {
         match unsent {
             Unsent::LocalFault(error) => {
                 let Some(probe) = prober.in_flight.settle(sequence, Standing::Inconclusive) else { return };
-                let wait = prober.back_off();
+                let wait = prober.back_off(now, "send");
                 let not_after = probe.sent + prober.settings.check.rules.down_window;
                 prober.queued |= probe.purpose == Purpose::Regular;
                 self.outbox.delay(now + wait, Item { tunnel, purpose: probe.purpose, not_after });

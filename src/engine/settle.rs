@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::event::Kind;
 use super::health::Transition;
-use super::inflight::{Purpose, Settled, Standing};
+use super::inflight::{Probe, Purpose, Settled, Standing};
 use super::memory::place;
 use super::prober::Prober;
 use super::routes::Moved;
@@ -28,9 +28,11 @@ impl Engine {
                     // Only a stall leaves a probe waiting past its time-out: too late to be a
                     // success, and our own trouble, so no failure.
                     prober.counters.late += 1;
-                    prober.note_late(at, rtt);
+                    if probe.times_the_path() {
+                        prober.note_late(at, rtt);
+                    }
                     self.rejects[Reject::Late.index()] += 1;
-                    self.note_inconclusive(tunnel, probe.purpose, at);
+                    self.note_inconclusive(tunnel, probe.purpose, at, "stall");
                 } else {
                     self.sample(tunnel, at, probe.purpose, true, Ok(rtt));
                 }
@@ -42,7 +44,7 @@ impl Engine {
             Settled::Late(probe) => {
                 prober.counters.late += 1;
                 self.rejects[Reject::Late.index()] += 1;
-                if let Some(probe) = probe {
+                if let Some(probe) = probe.filter(Probe::times_the_path) {
                     prober.note_late(at, at.since(probe.sent));
                     self.warn_if_slow(tunnel, at);
                 }
@@ -65,8 +67,9 @@ impl Engine {
                 return;
             };
             let deaf = prober.settings.ears().filter_map(|ear| self.deaf.get(&ear)).max().copied();
-            if prober.in_flight.get(sequence).is_some_and(|probe| deaf >= Some(probe.sent)) {
-                self.inconclusive(tunnel, sequence, deadline);
+            let deaf = deaf.filter(|(at, _)| prober.in_flight.get(sequence).is_some_and(|probe| *at >= probe.sent));
+            if let Some((_, why)) = deaf {
+                self.inconclusive(tunnel, sequence, deadline, why);
             } else if let Some(probe) = prober.in_flight.settle(sequence, Standing::Lost) {
                 self.sample(tunnel, deadline, probe.purpose, probe.retried, Err(Failure::Timeout));
             }
@@ -173,14 +176,14 @@ impl Engine {
         }
     }
 
-    pub(super) fn inconclusive(&mut self, tunnel: u32, sequence: u64, at: Time) {
+    pub(super) fn inconclusive(&mut self, tunnel: u32, sequence: u64, at: Time, why: &'static str) {
         if let Some(probe) = self.probers[tunnel as usize].in_flight.settle(sequence, Standing::Inconclusive) {
-            self.note_inconclusive(tunnel, probe.purpose, at);
+            self.note_inconclusive(tunnel, probe.purpose, at, why);
         }
     }
 
-    fn note_inconclusive(&mut self, tunnel: u32, purpose: Purpose, at: Time) {
-        self.probers[tunnel as usize].counters.local_faults += 1;
+    fn note_inconclusive(&mut self, tunnel: u32, purpose: Purpose, at: Time, why: &'static str) {
+        self.probers[tunnel as usize].note_spoilt(at, why);
         self.note_burst(tunnel, purpose);
         self.record_sample(tunnel, at, None);
     }

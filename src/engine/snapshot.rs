@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::hold::HoldView;
+use super::metrics::Histogram;
 use super::needs::Needs;
 use super::obstacle::Obstacle;
 use super::penalty;
@@ -110,6 +111,27 @@ pub struct Dated {
     pub reason: String,
 }
 
+/// How late the loop was woken, since this run began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LagView {
+    /// How often it was woken.
+    pub wakeups: u64,
+    /// Half of the times it was not later than this.
+    pub p50_us: u64,
+    /// Of a hundred times 99.
+    pub p99_us: u64,
+    /// The worst.
+    pub max_us: u64,
+}
+
+impl LagView {
+    fn of<const N: usize>(lag: &Histogram<N>) -> Self {
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let [p50_us, p99_us] = [500, 990].map(|part| micros(lag.quantile(part)));
+        Self { wakeups: lag.totals().0, p50_us, p99_us, max_us: micros(lag.longest()) }
+    }
+}
+
 /// The engine's own state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SelfView {
@@ -121,6 +143,8 @@ pub struct SelfView {
     pub hints: u64,
     /// The prober's own troubles, by kind.
     pub local_faults: Vec<(&'static str, u64)>,
+    /// How late the loop was woken.
+    pub loop_lag: LagView,
     /// Why the kernel's routes are held, if this host is suspected rather than its tunnels.
     pub fail_static: Option<HoldView>,
     /// How often something of ours in the kernel's routing was not as we left it.
@@ -183,6 +207,7 @@ impl Engine {
             rejected: rejected.filter(|&(_, count)| count > 0).collect(),
             hints: self.hints,
             local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
+            loop_lag: LagView::of(&self.lag),
             fail_static: self.held().cloned(),
             kernel_drifts: self.drifts,
             last_event: self.events.last(),

@@ -21,6 +21,15 @@ impl Family {
         }
     }
 
+    /// The name in every output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "v4",
+            Self::V6 => "v6",
+        }
+    }
+
     /// The EtherType that GRE uses for it (RFC 2784 section 2.4, RFC 7676 section 4).
     #[must_use]
     pub const fn ethertype(self) -> u16 {

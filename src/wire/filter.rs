@@ -43,6 +43,17 @@ impl Protocol {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Gre, Self::Esp, Self::EspInUdp, Self::Icmp];
 
+    /// The name in every output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gre => "gre",
+            Self::Esp => "esp",
+            Self::EspInUdp => "esp-in-udp",
+            Self::Icmp => "icmp",
+        }
+    }
+
     /// Whether it is ESP, in UDP or not.
     #[must_use]
     pub const fn is_esp(self) -> bool {

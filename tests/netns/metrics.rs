@@ -101,7 +101,14 @@ fn measured() {
     assert_eq!(value("adit_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
     assert_eq!(value("adit_tunnels", &[("state", "down")]), 1.0);
     assert!(samples.contains_key("adit_rejected_packets_total"));
-    assert!(text.contains("# TYPE adit_local_faults counter"), "{text}");
+    assert_eq!(samples["adit_local_faults_total"].len(), adit::engine::KINDS.len(), "each kind from the start");
+    assert_eq!(value("adit_local_faults_total", &[("kind", "fail-static")]), 0.0);
+    assert_eq!(value("adit_socket_receive_dropped_total", &[("family", "v4"), ("protocol", "gre")]), 0.0);
+    assert_eq!(value("adit_needs_missing", &[]), 0.0);
+    assert!(value("adit_event_last_id", &[]) >= 4.0);
+    for name in ["adit_icmp_hints_total", "adit_kernel_drifts_total"] {
+        value(name, &[]);
+    }
     // Counters do not go down.
     eventually("more probes", || {
         let (_, _, later) = site.http("GET", "/metrics");

@@ -105,6 +105,10 @@ pub(crate) struct Sim {
     pub(crate) haste_allowed: bool,
     /// What arrives is lost in the receive queue, and the kernel's counter says so.
     pub(crate) overflowing: bool,
+    /// The engine is stopped for so long between a turn's beginning and the reading of its sockets.
+    pub(crate) reading_takes: Duration,
+    /// And between a probe's stamp and the system call that sends it.
+    pub(crate) sending_takes: Duration,
     /// Packets under way to us, by arrival.
     air: BTreeMap<(Time, u64), Packet>,
     order: u64,
@@ -145,6 +149,8 @@ impl Sim {
             gaps_allowed: false,
             haste_allowed: false,
             overflowing: false,
+            reading_takes: Duration::ZERO,
+            sending_takes: Duration::ZERO,
             air: BTreeMap::new(),
             order: 0,
             drawn: 0,
@@ -223,6 +229,19 @@ impl Sim {
     fn wake(&mut self) {
         let now = self.now;
         self.engine.handle_wakeup(now);
+        self.now = now + self.reading_takes;
+        self.read();
+        self.engine.handle_timeout(now);
+        self.transmit();
+        self.listen();
+        let next = self.engine.next_wakeup(self.now);
+        let calm = self.haste_allowed || self.now > now || next.is_none_or(|next| next > now);
+        assert!(calm, "after its turn at {now} the engine wants another at once");
+    }
+
+    fn read(&mut self) {
+        let now = self.now;
+        self.engine.handle_drained(now);
         while let Some(entry) = self.air.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), packet) = entry.remove_entry();
             if self.overflowing {
@@ -232,16 +251,35 @@ impl Sim {
                 self.engine.handle_datagram(now, at, packet.namespace, 0, arrived(&packet.bytes));
             }
         }
-        self.engine.handle_timeout(now);
+    }
+
+    /// Probes leave one by one, or where sending takes its time all of a turn after that.
+    fn transmit(&mut self) {
         let mut buffer = std::mem::take(&mut self.buffer);
-        while let Some(transmit) = self.engine.poll_transmit(now, &mut buffer) {
-            self.send(transmit, &buffer[..transmit.length]);
+        let stamped = self.now;
+        let mut held_up = Vec::new();
+        while let Some(transmit) = self.engine.poll_transmit(stamped, &mut buffer) {
+            let bytes = &buffer[..transmit.length];
+            if self.sending_takes.is_zero() {
+                self.send(transmit, bytes);
+                self.engine.handle_sent(self.now, [(transmit.tunnel, transmit.sequence)]);
+            } else {
+                held_up.push((transmit, bytes.to_vec()));
+            }
+        }
+        if !held_up.is_empty() {
+            self.now = stamped + self.sending_takes;
+            held_up.iter().for_each(|(transmit, bytes)| self.send(*transmit, bytes));
+            self.engine.handle_sent(self.now, held_up.iter().map(|(transmit, _)| (transmit.tunnel, transmit.sequence)));
         }
         self.buffer = buffer;
-        self.listen();
-        let next = self.engine.next_wakeup(now);
-        let calm = self.haste_allowed || next.is_none_or(|next| next > now);
-        assert!(calm, "after its turn at {now} the engine wants another at once");
+    }
+
+    /// What is under way to us comes at this time.
+    pub(crate) fn delay_what_is_under_way(&mut self, at: Time) {
+        for ((_, order), packet) in std::mem::take(&mut self.air) {
+            self.air.insert((at, order), packet);
+        }
     }
 
     fn send(&mut self, transmit: Transmit, bytes: &[u8]) {

@@ -323,6 +323,7 @@ async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
         "rejected": Value::Object(pairs(view.rejected)),
         "hints": view.hints,
         "local_faults": Value::Object(pairs(view.local_faults)),
+        "loop_lag": view.loop_lag,
         "fail_static": view.fail_static,
         "kernel_drifts": view.kernel_drifts,
         "last_event": view.last_event,

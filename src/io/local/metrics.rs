@@ -129,6 +129,11 @@ impl Snapshot {
                 family.counter(&[("tunnel", name.as_str()), ("result", result)], count)?;
             }
         }
+        let what = "Sequence numbers that an ESP tunnel's association has left";
+        let mut family = open(encoder, "esp_sequence_remaining", what, None, MetricType::Gauge)?;
+        for (metrics, left) in tunnels.iter().filter_map(|metrics| Some((metrics, metrics.numbers_left?))) {
+            family.gauge(&tunnel(metrics), number(left))?;
+        }
         let what = "Round-trip times of the probes that were answered in time";
         let mut family = open(encoder, "probe_rtt", what, Some(&Unit::Seconds), MetricType::Histogram)?;
         tunnels.iter().try_for_each(|metrics| family.histogram(&tunnel(metrics), &metrics.rtt))
@@ -155,6 +160,14 @@ impl Snapshot {
         for &(kind, count) in &it.local_faults {
             family.counter(&[("kind", kind)], count)?;
         }
+        let what = "Packets lost because a socket's receive queue was full: what was in flight is inconclusive";
+        let mut family = open(encoder, "socket_receive_dropped", what, None, MetricType::Counter)?;
+        for &([kind, protocol], count) in &it.dropped {
+            family.counter(&[("family", kind), ("protocol", protocol)], count)?;
+        }
+        let what = "Network namespaces and devices that probes need and that are missing";
+        let missing = number(it.needs_missing as u64);
+        open(encoder, "needs_missing", what, None, MetricType::Gauge)?.gauge(&NONE, missing)?;
         let what = "Packets that counted for nothing, by the reason";
         let mut family = open(encoder, "rejected_packets", what, None, MetricType::Counter)?;
         for &(reason, count) in &it.rejected {
@@ -172,7 +185,7 @@ impl Snapshot {
             family.gauge(&[("state", state.name())], f64::from(count))?;
         }
         let what = "The number of the last event";
-        open(encoder, "last_event", what, None, MetricType::Gauge)?.gauge(&NONE, number(it.last_event))?;
+        open(encoder, "event_last_id", what, None, MetricType::Gauge)?.gauge(&NONE, number(it.last_event))?;
         let build = [("version", env!("CARGO_PKG_VERSION"))];
         open(encoder, "build", "The program", None, MetricType::Info)?.0.encode_info(&build)
     }

@@ -12,6 +12,7 @@
 //! | [`drift`] | what others do to ours |
 //! | [`feuds`] | and do again and again |
 //! | [`leaving`] | what goes at the end and in the sweep, and what must stay |
+//! | [`held`] | all ways out that are lost at once |
 //! | [`dry`] | what a dry run prints, and a shell makes of it |
 //! | [`ways`] | devices, addresses and carriers that go and come back |
 //! | [`tables`] | rules, tables and namespaces |
@@ -19,6 +20,7 @@
 mod drift;
 mod dry;
 mod feuds;
+mod held;
 mod leaving;
 mod lives;
 mod moves;
@@ -34,7 +36,7 @@ use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
     let rooms = [moves::cases(), lives::cases(), others::cases(), drift::cases(), ways::cases(), tables::cases()];
-    let more = [feuds::cases(), leaving::cases(), dry::cases()];
+    let more = [feuds::cases(), leaving::cases(), dry::cases(), held::cases()];
     rooms.into_iter().chain(more).flatten().map(Case::with_routers).collect()
 }
 
