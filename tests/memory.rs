@@ -12,6 +12,8 @@ use adit::engine::memory::{Damage, File, HEADER, Kind, Memory, Samples, Scribe, 
 use adit::engine::settings::Timeout;
 use adit::engine::snapshot::TunnelView;
 use adit::engine::{Drain, Route, Steer, Time, Tunnel, WallTime};
+use adit::io::clock::Clock;
+use adit::io::memory::{Report, Step, open};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use sim::{Sim, at_ms, ms, tunnel};
@@ -515,4 +517,90 @@ fn time_before_the_clock_began_does_no_harm() {
     let wall = WallTime(before.now.as_nanos());
     after.engine.remember(Time::ZERO, wall, memory(&before, true));
     assert_eq!(views(&mut after)[1].state, State::Down);
+}
+
+const MANY: u32 = 100_000;
+
+/// `cargo test --release --test memory -- --ignored --nocapture hundred_thousand`: how long a turn of the loop is
+/// held up, and what a restart takes.
+#[test]
+#[ignore = "a measurement"]
+fn what_a_hundred_thousand_tunnels_cost() {
+    let clock = Clock::start();
+    for seconds in [10, 1] {
+        let samples = 300 / seconds;
+        let engine = many(seconds);
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open(folder.path()).unwrap();
+        for (kind, mut writer) in [(Kind::States, opened.states), (Kind::Windows, opened.windows)] {
+            let mut scribe = Scribe::begin(kind, &engine, START, false);
+            let (begin, mut turns) = (clock.now(), Vec::new());
+            let mut step = Some(Step::Begin);
+            let mut ended = false;
+            while !ended {
+                let turn = clock.now();
+                let next = step.take().unwrap_or_else(|| Step::Piece(scribe.go_on(&engine, START)));
+                let is_last = next.is_last();
+                step = writer.offer(next);
+                turns.push(clock.now().since(turn));
+                ended = is_last && step.is_none();
+                std::thread::sleep(ms(1));
+            }
+            let (disk, bytes) = loop {
+                match writer.report() {
+                    Some(report) => break report.outcome.unwrap(),
+                    None => std::thread::sleep(ms(1)),
+                }
+            };
+            let all = clock.now().since(begin);
+            turns.sort();
+            let (longest, sum) = (turns.last().unwrap(), turns.iter().sum::<Duration>());
+            println!(
+                "{samples} samples each, {}: {} turns, the longest {longest:?}, together {sum:?}; {bytes} bytes, on the \
+                 disk after {all:?}, of which the disk {disk:?}",
+                kind.name(),
+                turns.len()
+            );
+            let begin = clock.now();
+            let Report { outcome } = writer.finish(&clock, begin + Duration::from_secs(60), {
+                let mut scribe = Scribe::begin(kind, &engine, START, true);
+                let engine = &engine;
+                move || scribe.go_on(engine, START)
+            });
+            outcome.unwrap();
+            println!("  all at once, at an end: {:?}", clock.now().since(begin));
+        }
+        let begin = clock.now();
+        let opened = open(folder.path()).unwrap();
+        let read = clock.now();
+        let mut next = sim_at(START + ms(10), (0..MANY).map(tunnel).collect());
+        let made = clock.now();
+        next.engine.remember(START + ms(10), WallTime((START + ms(10)).as_nanos()), opened.memory);
+        let end = clock.now();
+        println!("{samples} samples each: read in {:?}, taken up in {:?}", read.since(begin), end.since(made));
+        assert_eq!(views(&mut next)[99_999].window.samples, samples.min(299));
+    }
+}
+
+/// An engine of many tunnels whose windows are full, as one tunnel's is that is probed so often.
+fn many(seconds: u64) -> adit::engine::Engine {
+    let mut one = tunnel(0);
+    one.check.interval = Duration::from_secs(seconds);
+    let mut one = sim_at(START - Duration::from_secs(400), vec![one]);
+    (one.far[0].rtt, one.far[0].jitter) = (ms(20), ms(3));
+    one.run_until(START);
+    let of_one = memory(&one, true);
+    let mut sim = sim_at(START, (0..MANY).map(tunnel).collect());
+    let mut all = memory(&sim, true);
+    let (verdict, samples) = (of_one.states.unwrap().1.remove(0), of_one.windows.unwrap().1.remove(0));
+    for known in &mut all.states.as_mut().unwrap().1 {
+        let own = std::mem::replace(known, verdict.clone());
+        (known.name, known.way) = (own.name, own.way);
+    }
+    for known in &mut all.windows.as_mut().unwrap().1 {
+        let own = std::mem::replace(known, samples.clone());
+        (known.name, known.way) = (own.name, own.way);
+    }
+    sim.engine.remember(START, WallTime(START.as_nanos()), all);
+    sim.engine
 }
