@@ -7,11 +7,11 @@ mod sim;
 use std::time::Duration;
 
 use adit::engine::event::{CAPACITY, Kind as Told};
-use adit::engine::health::State;
+use adit::engine::health::{Ratio, State};
 use adit::engine::memory::{Damage, File, HEADER, Kind, Memory, Samples, Scribe, Seal, Verdict, decode, examine};
 use adit::engine::settings::Timeout;
 use adit::engine::snapshot::TunnelView;
-use adit::engine::{Drain, Route, Steer, Time, Tunnel, WallTime};
+use adit::engine::{Drain, FailStatic, Route, Steer, Time, Tunnel, WallTime};
 use adit::io::clock::Clock;
 use adit::io::memory::{Report, Step, open};
 use proptest::prelude::*;
@@ -367,6 +367,39 @@ fn a_time_out_that_follows_the_path_is_the_same_after_a_restart() {
             assert_eq!(down.since(first), ms(2 * timeout), "{slowest}");
         }
     }
+}
+
+/// This host is in trouble, and the prober with it: it is started again while routes are held.
+#[test]
+fn law_7_routes_that_were_held_stay_held_over_a_restart() {
+    let settings = Some(FailStatic { share: Ratio(500_000), while_clean: false });
+    let mut before = sim_at(START, (0..4).map(tunnel).collect());
+    before.engine.set_fail_static(settings);
+    before.run_for(Duration::from_secs(10));
+    (0..4).for_each(|tunnel| before.cut(tunnel));
+    for _ in 0..10 {
+        before.command(|engine, now| engine.handle_kernel_overrun(now));
+        before.run_for(ms(300));
+    }
+    let held = before.engine.held().unwrap().since;
+    let mut after = sim_at(before.now + ms(200), before.tunnels.clone());
+    (after.gaps_allowed, after.haste_allowed) = (true, true);
+    after.engine.set_fail_static(settings);
+    (0..4).for_each(|tunnel| after.cut(tunnel));
+    after.engine.remember(after.now, WallTime(after.now.as_nanos()), memory(&before, false));
+    assert_eq!(after.engine.held().unwrap().since, held);
+    after.run_for(ms(500));
+    assert_eq!(costs(&mut after), [], "no route hears of a death");
+    // This host is well now: then it is the tunnels.
+    after.run_for(Duration::from_secs(10));
+    assert!(after.engine.held().is_none());
+    let all: Vec<_> = (0..4).map(|tunnel| Steer { tunnel, penalty: Some(1_000_000) }).collect();
+    assert_eq!(costs(&mut after), all);
+    // What was held long ago is not.
+    let mut later = sim_at(before.now + Duration::from_secs(400), before.tunnels.clone());
+    later.engine.set_fail_static(settings);
+    later.engine.remember(later.now, WallTime(later.now.as_nanos()), memory(&before, false));
+    assert!(later.engine.held().is_none());
 }
 
 /// Files as the first version of the format was written, of four tunnels: what follows can read them.

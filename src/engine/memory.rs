@@ -53,12 +53,15 @@ pub struct Preface {
     pub next_event: u64,
     /// So many events may be told before the next file is on the disk.
     pub ahead: u64,
+    /// Since when the kernel's routes are held, in nanoseconds since the Unix epoch, if they are.
+    pub held: Option<u64>,
 }
 
 impl Preface {
     fn now(engine: &Engine, now: Time, clean: bool) -> Self {
         let next_event = engine.events().last() + 1;
-        Self { saved: engine.wall(now).0, clean, next_event, ahead: engine.events_ahead() }
+        let held = engine.held().map(|held| held.since.0);
+        Self { saved: engine.wall(now).0, clean, next_event, ahead: engine.events_ahead(), held }
     }
 
     /// How old what is in the file is now; `None` if it is of the future, so that nobody knows.
