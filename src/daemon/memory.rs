@@ -1,7 +1,7 @@
 //! When what is known of the tunnels is written down.
 //!
-//! Verdicts and drains whenever one has changed, at once if the disk has had its rest, so at most once a
-//! second, and else once a minute, which shows how young they are; samples now and then, and soon after a
+//! Verdicts and drains whenever one has changed: at once, and if changes go on, once a second; and else once a
+//! minute, which shows how young they are; samples now and then, and soon after a
 //! change. Each turn of the loop writes down a few tunnels ([`Scribe`]), and threads bring the files to the
 //! disk.
 
@@ -14,8 +14,11 @@ use crate::engine::{Engine, Time};
 use crate::io::clock::Clock;
 use crate::io::memory::{self, Opened, Report, Step, Writer};
 
-/// Between two files, at least.
+/// Between two files, on the average.
 const LEAST: Duration = Duration::from_secs(1);
+/// So much of that may be saved up, so that a few changes in a row are on the disk at once: a tunnel that dies is
+/// degraded, and down a moment later, and then somebody drains it.
+const SAVED_UP: Duration = Duration::from_secs(10);
 /// And a rest of so many times what the last file took, so that the disk is busy a tenth of the time.
 const REST: u32 = 9;
 /// And as long as it takes to stay below so many bytes a second: a disk wears.
@@ -56,6 +59,8 @@ struct Page {
     told: Time,
     /// Whether something has happened that must not be forgotten.
     changed: bool,
+    /// Files are paid for until then.
+    paid: Time,
     /// When the next one may be begun, if something has changed; and if nothing has.
     next: [Time; 2],
 }
@@ -72,6 +77,7 @@ impl Memory {
             writing: None,
             told: Time::ZERO,
             changed: false,
+            paid: Time::ZERO,
             next: [Time::ZERO; 2],
         });
         Ok((Self { states, windows, seen: 0, enough: 0 }, memory, complaints))
@@ -183,18 +189,19 @@ impl Page {
             Kind::States => STATES,
             Kind::Windows => WINDOWS,
         };
-        let rest = match outcome {
+        let next = match outcome {
             Ok((took, bytes)) => {
                 let worn = Duration::from_millis(bytes.saturating_mul(1_000) / BYTES);
-                took.saturating_mul(REST).max(worn).clamp(LEAST, LONGEST)
+                self.paid = self.paid.max(now) + LEAST;
+                (self.paid - SAVED_UP).max(now + took.saturating_mul(REST).max(worn).min(LONGEST))
             }
             Err(why) => {
                 self.changed = true;
                 engine.handle_forgetful(now, &why);
-                AGAIN
+                now + AGAIN
             }
         };
-        self.next = [now + rest, now + rest.max(usual)];
+        self.next = [next, next.max(now + usual)];
     }
 
     /// A disk that says nothing at all.
@@ -258,11 +265,16 @@ mod tests {
         fn run(&mut self, seconds: u64) {
             for _ in 0..seconds * 10 {
                 self.now = self.now + Duration::from_millis(100);
+                self.settle();
+            }
+        }
+
+        /// A turn, and as many more as it takes until the disk has nothing to do.
+        fn settle(&mut self) {
+            self.memory.turn(&mut self.engine, self.now);
+            while self.memory.states.is_busy() || self.memory.windows.is_busy() {
+                std::thread::sleep(Duration::from_micros(100));
                 self.memory.turn(&mut self.engine, self.now);
-                while self.memory.states.is_busy() || self.memory.windows.is_busy() {
-                    std::thread::sleep(Duration::from_micros(100));
-                    self.memory.turn(&mut self.engine, self.now);
-                }
             }
         }
 
@@ -336,6 +348,24 @@ mod tests {
         assert!(stage.age(Kind::States) < Duration::from_secs(13));
         stage.run(100);
         assert_eq!(stage.told(), told, "all is well");
+    }
+
+    #[test]
+    fn the_first_changes_are_written_at_once_and_then_one_a_second() {
+        let mut stage = Stage::new();
+        stage.run(5);
+        let mut files = std::collections::BTreeSet::new();
+        let begin = stage.now;
+        for turn in 0..100 {
+            stage.engine.handle_reload_refused(stage.now, "a change");
+            stage.now = stage.now + Duration::from_millis(100);
+            stage.settle();
+            files.insert(stage.preface(Kind::States).unwrap().saved);
+            let since_begin = stage.now.since(begin);
+            assert!(turn > 8 || stage.age(Kind::States).is_zero(), "written at once: {since_begin:?}");
+            assert!(stage.age(Kind::States) < LEAST, "{since_begin:?}");
+        }
+        assert!((19..=22).contains(&files.len()), "{}", files.len());
     }
 
     #[test]

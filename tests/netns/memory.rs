@@ -63,6 +63,8 @@ fn over(end: impl Fn(&Site, Running) -> Running) {
     let first = written();
     eventually("the samples on the disk", || written() != first);
     for _ in 0..3 {
+        // A change is on the disk within some milliseconds.
+        std::thread::sleep(ms(300));
         let (before, told) = (view(&site, "ams-1"), site.transitions());
         let last = told.iter().filter_map(|event| event["id"].as_u64()).max().unwrap_or(0);
         daemon = end(&site, daemon);
@@ -143,9 +145,8 @@ fn stale() {
     daemon.send(Signal::SIGTERM);
     daemon.end();
     make_older(&site.path("state/states"), Kind::States, Duration::from_secs(301));
-    // Probed so seldom that its first samples are late enough to be looked at.
-    let text = site.read("adit.conf");
-    site.write("adit.conf", &text.replace("\"400ms\"", "\"5s\"").replace("\"900ms\"", "\"12s\""));
+    // Its first samples are long in coming.
+    site.make_patient();
     let _daemon = site.daemon();
     let after = view(&site, "ams-1");
     assert_eq!((&after["stale"], &after["window"]["samples"]), (&Value::Bool(true), &Value::from(0)));

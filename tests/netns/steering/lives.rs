@@ -65,7 +65,7 @@ fn remembered(mode: &str) {
         daemon.send(end);
         daemon.end();
         daemon = stage.site.daemon();
-        assert_eq!(stage.site.state("one"), "down");
+        assert_eq!(stage.site.state("one"), "down", "after {end}");
         stage.await_all_installed();
         std::thread::sleep(ms(500));
         assert_eq!(stage.ours(), wanted);
