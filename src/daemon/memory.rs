@@ -151,6 +151,14 @@ fn matters(event: &Event) -> bool {
     }
 }
 
+/// When there may be another file after one of so many bytes that took the disk so long. Files are paid for
+/// until `paid`.
+fn next(paid: &mut Time, now: Time, took: Duration, bytes: u64) -> Time {
+    let worn = Duration::from_millis(bytes.saturating_mul(1_000) / BYTES);
+    *paid = (*paid).max(now) + LEAST;
+    (*paid - SAVED_UP).max(now + took.saturating_mul(REST).max(worn).min(LONGEST))
+}
+
 impl Page {
     /// Whether a file was begun.
     fn turn(&mut self, engine: &mut Engine, now: Time) -> bool {
@@ -190,11 +198,7 @@ impl Page {
             Kind::Windows => WINDOWS,
         };
         let next = match outcome {
-            Ok((took, bytes)) => {
-                let worn = Duration::from_millis(bytes.saturating_mul(1_000) / BYTES);
-                self.paid = self.paid.max(now) + LEAST;
-                (self.paid - SAVED_UP).max(now + took.saturating_mul(REST).max(worn).min(LONGEST))
-            }
+            Ok((took, bytes)) => next(&mut self.paid, now, took, bytes),
             Err(why) => {
                 self.changed = true;
                 engine.handle_forgetful(now, &why);
@@ -352,20 +356,22 @@ mod tests {
 
     #[test]
     fn the_first_changes_are_written_at_once_and_then_one_a_second() {
-        let mut stage = Stage::new();
-        stage.run(5);
-        let mut files = std::collections::BTreeSet::new();
-        let begin = stage.now;
-        for turn in 0..100 {
-            stage.engine.handle_reload_refused(stage.now, "a change");
-            stage.now = stage.now + Duration::from_millis(100);
-            stage.settle();
-            files.insert(stage.preface(Kind::States).unwrap().saved);
-            let since_begin = stage.now.since(begin);
-            assert!(turn > 8 || stage.age(Kind::States).is_zero(), "written at once: {since_begin:?}");
-            assert!(stage.age(Kind::States) < LEAST, "{since_begin:?}");
+        let (mut paid, mut now) = (Time::ZERO, START);
+        let took = Duration::from_millis(2);
+        let mut waits = Vec::new();
+        for _ in 0..100 {
+            let free = super::next(&mut paid, now, took, 1_000);
+            waits.push(free.since(now));
+            now = free;
         }
-        assert!((19..=22).contains(&files.len()), "{}", files.len());
+        let (first, rest) = waits.split_at(9);
+        assert!(first.iter().all(|wait| *wait == took * 9), "{first:?}");
+        assert!(rest.iter().skip(2).all(|wait| *wait == LEAST), "{rest:?}");
+        // A large file on a slow disk waits for both, but not for ever.
+        let mut wait = |took, bytes| super::next(&mut paid, now, Duration::from_secs(took), bytes).since(now);
+        assert_eq!(wait(1, 20_000_000), Duration::from_secs(20));
+        assert_eq!(wait(5, 20_000_000), Duration::from_secs(45));
+        assert_eq!(wait(50, 500_000_000), LONGEST);
     }
 
     #[test]

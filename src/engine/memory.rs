@@ -7,7 +7,7 @@
 //! | [`Kind::States`] | state, since when, by which rule; what was held; an operator's drain; the last samples in short | at every transition, and once a minute |
 //! | [`Kind::Windows`] | the samples of the long window, the estimate of round-trip times | now and then |
 //!
-//! A file is a header ([`file`]), a [`Preface`] and one record a tunnel. A [`Scribe`] writes it in
+//! A file is a header ([`HEADER`]), a [`Preface`] and one record a tunnel. A [`Scribe`] writes it in
 //! [`Piece`]s, one at each turn of the loop, so that a hundred thousand records hold up no probe.
 //!
 //! What is taken up again is a matter of age ([`FRESH`]): the samples of long ago say nothing about now.
