@@ -588,8 +588,9 @@ fn what_a_hundred_thousand_tunnels_cost() {
             let all = clock.now().since(begin);
             turns.sort();
             let (longest, sum) = (turns.last().unwrap(), turns.iter().sum::<Duration>());
+            let usual = turns[turns.len() * 99 / 100];
             println!(
-                "{samples} samples each, {}: {} turns, the longest {longest:?}, together {sum:?}; {bytes} bytes, on the \
+                "{samples} samples each, {}: {} turns, 99 % below {usual:?}, the longest {longest:?}, together {sum:?}; {bytes} bytes, on the \
                  disk after {all:?}, of which the disk {disk:?}",
                 kind.name(),
                 turns.len()
@@ -611,7 +612,8 @@ fn what_a_hundred_thousand_tunnels_cost() {
         next.engine.remember(START + ms(10), WallTime((START + ms(10)).as_nanos()), opened.memory);
         let end = clock.now();
         println!("{samples} samples each: read in {:?}, taken up in {:?}", read.since(begin), end.since(made));
-        assert_eq!(views(&mut next)[99_999].window.samples, samples.min(299));
+        // The interval is an interval give or take.
+        assert!(views(&mut next)[99_999].window.samples.abs_diff(samples) < 10);
     }
 }
 

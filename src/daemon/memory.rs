@@ -36,7 +36,7 @@ const SILENT: Duration = Duration::from_secs(30);
 /// While a file is on its way there is a turn so soon.
 const SOON: Duration = Duration::from_millis(1);
 /// How long an end waits for the disk.
-const FAREWELL: Duration = Duration::from_secs(3);
+const FAREWELL: Duration = Duration::from_secs(4);
 
 pub(super) struct Memory {
     states: Page,
