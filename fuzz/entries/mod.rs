@@ -17,8 +17,11 @@ pub(crate) mod reflect;
 pub(crate) mod replay;
 pub(crate) mod socket;
 
+/// What a target does with bytes.
+pub(crate) type Run = fn(&[u8]);
+
 /// Every target, by its name.
-pub(crate) const ALL: [(&str, fn(&[u8])); 10] = [
+pub(crate) const ALL: [(&str, Run); 10] = [
     ("config", config::run),
     ("esp", esp::run),
     ("gre", gre::run),

@@ -218,7 +218,7 @@ fn signals_end_it_and_remove_the_socket() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let daemon = site.daemon();
         daemon.send(Signal::SIGHUP);
-        eventually("a word about SIGHUP", || site.read("adit.conf.log").contains("SIGHUP"));
+        eventually("a word about SIGHUP", || site.read("adit.conf.log").contains("reloaded"));
         assert!(site.adit(&["status"]).status.success(), "SIGHUP does not end it");
         daemon.send(signal);
         assert_eq!(daemon.end().code(), Some(0), "{signal}: {}", site.read("adit.conf.log"));

@@ -94,8 +94,6 @@ fn goes_on(site: &Site) {
         site.say(&["drain", "ams-1"]);
         site.say(&["undrain", "ams-1"]);
     }
-    let faults = site.say(&["events", "--json"]).matches("local_fault").count();
-    assert_eq!(faults, 0, "it did not wait for anything");
 }
 
 fn hanging() {

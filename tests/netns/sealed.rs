@@ -185,7 +185,8 @@ fn static_keys_begin_once_and_go_on_after_a_kill() {
         assert!(first >= last, "{first} after {last}");
         site.await_state("ams-1", "healthy");
         last = next(&site);
-        assert_eq!(site.entered(), ["healthy"], "nothing in between");
+        // It remembers that, or learns it anew.
+        assert!(site.entered().iter().all(|state| state == "healthy"), "nothing in between: {:?}", site.entered());
     }
     for text in [shown, site.read("adit.conf.log"), site.say(&["events", "--json"]), site.sa().to_string()] {
         assert!(!text.contains("4f4f4f4f") && !text.contains("baba5e1f"), "a key: {text}");

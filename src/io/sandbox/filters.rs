@@ -103,10 +103,16 @@ mod tests {
     use super::*;
 
     const OWN: Pid = Pid::from_raw(77);
+    /// As linux/audit.h has it.
+    const ARCH: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
 
     /// What becomes of a call: the strictest of what the filters say.
     fn fate(call: libc::c_long, arguments: [u64; 6]) -> u32 {
-        of(OWN).into_iter().map(|filter| run(&filter.unwrap(), call, arguments)).min_by_key(rank).unwrap()
+        fate_by(ARCH, call, arguments)
+    }
+
+    fn fate_by(arch: u32, call: libc::c_long, arguments: [u64; 6]) -> u32 {
+        of(OWN).into_iter().map(|filter| run(&filter.unwrap(), arch, call, arguments)).min_by_key(rank).unwrap()
     }
 
     fn rank(fate: &u32) -> u8 {
@@ -118,8 +124,7 @@ mod tests {
     }
 
     /// Runs a filter as the kernel does (linux/filter.h), over what it is given of a call (linux/seccomp.h).
-    fn run(filter: &BpfProgram, call: libc::c_long, arguments: [u64; 6]) -> u32 {
-        let arch = if cfg!(target_arch = "x86_64") { 0xc000_003e_u32 } else { 0xc000_00b7 };
+    fn run(filter: &BpfProgram, arch: u32, call: libc::c_long, arguments: [u64; 6]) -> u32 {
         let mut data = [u32::try_from(call).unwrap().to_ne_bytes(), arch.to_ne_bytes()].concat();
         data.extend([0; 8]);
         data.extend(arguments.iter().flat_map(|argument| argument.to_ne_bytes()));
@@ -187,6 +192,18 @@ mod tests {
         }
         for &call in FATAL.iter().chain(OLD_FATAL) {
             assert_eq!(fate(call, [0; 6]), libc::SECCOMP_RET_KILL_PROCESS, "{call}");
+        }
+    }
+
+    #[test]
+    fn calls_by_another_door_are_no_calls() {
+        // As a program of 32 bits makes them (AUDIT_ARCH_I386, AUDIT_ARCH_ARM), with numbers that are other calls.
+        for arch in [0x4000_0003, 0x4000_0028] {
+            assert_eq!(fate_by(arch, libc::SYS_read, [0; 6]), libc::SECCOMP_RET_KILL_PROCESS, "{arch:#x}");
+        }
+        // The x32 ABI: the same architecture, and a bit in the number (__X32_SYSCALL_BIT).
+        for call in [libc::SYS_socket, libc::SYS_read, libc::SYS_execve] {
+            assert_eq!(fate(call | 0x4000_0000, [0; 6]), REFUSED, "{call}");
         }
     }
 
