@@ -19,9 +19,10 @@ const LEAST: Duration = Duration::from_secs(1);
 /// So much of that may be saved up, so that a few changes in a row are on the disk at once: a tunnel that dies is
 /// degraded, and down a moment later, and then somebody drains it.
 const SAVED_UP: Duration = Duration::from_secs(10);
-/// And a rest of so many times what the last file took, so that the disk is busy a tenth of the time.
+/// A rest after samples, of so many times what they took, so that the disk is busy with them a tenth of the time;
+/// after verdicts, which are worth more and are small, it is as long as that.
 const REST: u32 = 9;
-/// And as long as it takes to stay below so many bytes a second: a disk wears.
+/// And for samples as long as it takes to stay below so many bytes a second: a disk wears.
 const BYTES: u64 = 1_000_000;
 /// But no longer: what is older than [`FRESH`](crate::engine::memory::FRESH) is of little use.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -153,10 +154,16 @@ fn matters(event: &Event) -> bool {
 
 /// When there may be another file after one of so many bytes that took the disk so long. Files are paid for
 /// until `paid`.
-fn next(paid: &mut Time, now: Time, took: Duration, bytes: u64) -> Time {
-    let worn = Duration::from_millis(bytes.saturating_mul(1_000) / BYTES);
+fn next(paid: &mut Time, kind: Kind, now: Time, took: Duration, bytes: u64) -> Time {
     *paid = (*paid).max(now) + LEAST;
-    (*paid - SAVED_UP).max(now + took.saturating_mul(REST).max(worn).min(LONGEST))
+    let rest = match kind {
+        Kind::States => took,
+        Kind::Windows => {
+            let worn = Duration::from_millis(bytes.saturating_mul(1_000) / BYTES);
+            took.saturating_mul(REST).max(worn)
+        }
+    };
+    (*paid - SAVED_UP).max(now + rest.min(LONGEST))
 }
 
 impl Page {
@@ -198,7 +205,7 @@ impl Page {
             Kind::Windows => WINDOWS,
         };
         let next = match outcome {
-            Ok((took, bytes)) => next(&mut self.paid, now, took, bytes),
+            Ok((took, bytes)) => next(&mut self.paid, self.kind, now, took, bytes),
             Err(why) => {
                 self.changed = true;
                 engine.handle_forgetful(now, &why);
