@@ -22,6 +22,8 @@
 //! that matters of one namespace at one moment; what is not in it as we left it is **drift**; a route's
 //! **standing** is what the kernel makes of it.
 //!
+//! Of what an earlier run knew: a state that is remembered from long ago is **stale** until samples confirm it.
+//!
 //! # The laws
 //!
 //! 1. A probe settles once. What comes late, twice or forged only counts.
@@ -34,8 +36,10 @@
 //! 5. Disabled is not down; drained is not down; unknown is not healthy.
 //! 6. We touch only routes that bear our tag; new before old, so no prefix is without a route for a
 //!    moment because of us.
-//! 7. What is worth keeping survives a kill -9: states, windows, drains, and every ESP sequence number
-//!    that may have been used.
+//! 7. What is worth keeping survives a kill -9 and a power cut: every ESP sequence number that may have been
+//!    used; each tunnel's state, its reason and an operator's drain; the samples that it rests on, if they are no
+//!    older than [`engine::memory::FRESH`]. To take them up is no transition and moves no route, and no number
+//!    of an event is told twice.
 //!
 //! Each law has tests that bear its number in their name, in `tests/laws.rs`; the sixth also in `tests/steer`, under a
 //! model of Linux's routes, the seventh in `tests/memory.rs` and `tests/ledger`.

@@ -7,11 +7,13 @@ mod sim;
 use std::time::Duration;
 
 use adit::engine::event::{CAPACITY, Kind as Told};
-use adit::engine::health::State;
+use adit::engine::health::{Ratio, State};
 use adit::engine::memory::{Damage, File, HEADER, Kind, Memory, Samples, Scribe, Seal, Verdict, decode, examine};
 use adit::engine::settings::Timeout;
 use adit::engine::snapshot::TunnelView;
-use adit::engine::{Drain, Route, Steer, Time, Tunnel, WallTime};
+use adit::engine::{Drain, FailStatic, Route, Steer, Time, Tunnel, WallTime};
+use adit::io::clock::Clock;
+use adit::io::memory::{Report, Step, open};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use sim::{Sim, at_ms, ms, tunnel};
@@ -367,6 +369,39 @@ fn a_time_out_that_follows_the_path_is_the_same_after_a_restart() {
     }
 }
 
+/// This host is in trouble, and the prober with it: it is started again while routes are held.
+#[test]
+fn law_7_routes_that_were_held_stay_held_over_a_restart() {
+    let settings = Some(FailStatic { share: Ratio(500_000), while_clean: false });
+    let mut before = sim_at(START, (0..4).map(tunnel).collect());
+    before.engine.set_fail_static(settings);
+    before.run_for(Duration::from_secs(10));
+    (0..4).for_each(|tunnel| before.cut(tunnel));
+    for _ in 0..10 {
+        before.command(|engine, now| engine.handle_kernel_overrun(now));
+        before.run_for(ms(300));
+    }
+    let held = before.engine.held().unwrap().since;
+    let mut after = sim_at(before.now + ms(200), before.tunnels.clone());
+    (after.gaps_allowed, after.haste_allowed) = (true, true);
+    after.engine.set_fail_static(settings);
+    (0..4).for_each(|tunnel| after.cut(tunnel));
+    after.engine.remember(after.now, WallTime(after.now.as_nanos()), memory(&before, false));
+    assert_eq!(after.engine.held().unwrap().since, held);
+    after.run_for(ms(500));
+    assert_eq!(costs(&mut after), [], "no route hears of a death");
+    // This host is well now: then it is the tunnels.
+    after.run_for(Duration::from_secs(10));
+    assert!(after.engine.held().is_none());
+    let all: Vec<_> = (0..4).map(|tunnel| Steer { tunnel, penalty: Some(1_000_000) }).collect();
+    assert_eq!(costs(&mut after), all);
+    // What was held long ago is not.
+    let mut later = sim_at(before.now + Duration::from_secs(400), before.tunnels.clone());
+    later.engine.set_fail_static(settings);
+    later.engine.remember(later.now, WallTime(later.now.as_nanos()), memory(&before, false));
+    assert!(later.engine.held().is_none());
+}
+
 /// Files as the first version of the format was written, of four tunnels: what follows can read them.
 #[test]
 fn files_of_every_version_so_far_are_read() {
@@ -515,4 +550,92 @@ fn time_before_the_clock_began_does_no_harm() {
     let wall = WallTime(before.now.as_nanos());
     after.engine.remember(Time::ZERO, wall, memory(&before, true));
     assert_eq!(views(&mut after)[1].state, State::Down);
+}
+
+const MANY: u32 = 100_000;
+
+/// `cargo test --release --test memory -- --ignored --nocapture hundred_thousand`: how long a turn of the loop is
+/// held up, and what a restart takes.
+#[test]
+#[ignore = "a measurement"]
+fn what_a_hundred_thousand_tunnels_cost() {
+    let clock = Clock::start();
+    for seconds in [10, 1] {
+        let samples = 300 / seconds;
+        let engine = many(seconds);
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open(folder.path()).unwrap();
+        for (kind, mut writer) in [(Kind::States, opened.states), (Kind::Windows, opened.windows)] {
+            let mut scribe = Scribe::begin(kind, &engine, START, false);
+            let (begin, mut turns) = (clock.now(), Vec::new());
+            let mut step = Some(Step::Begin);
+            let mut ended = false;
+            while !ended {
+                let turn = clock.now();
+                let next = step.take().unwrap_or_else(|| Step::Piece(scribe.go_on(&engine, START)));
+                let is_last = next.is_last();
+                step = writer.offer(next);
+                turns.push(clock.now().since(turn));
+                ended = is_last && step.is_none();
+                std::thread::sleep(ms(1));
+            }
+            let (disk, bytes) = loop {
+                match writer.report() {
+                    Some(report) => break report.outcome.unwrap(),
+                    None => std::thread::sleep(ms(1)),
+                }
+            };
+            let all = clock.now().since(begin);
+            turns.sort();
+            let (longest, sum) = (turns.last().unwrap(), turns.iter().sum::<Duration>());
+            let usual = turns[turns.len() * 99 / 100];
+            println!(
+                "{samples} samples each, {}: {} turns, 99 % below {usual:?}, the longest {longest:?}, together {sum:?}; {bytes} bytes, on the \
+                 disk after {all:?}, of which the disk {disk:?}",
+                kind.name(),
+                turns.len()
+            );
+            let begin = clock.now();
+            let Report { outcome } = writer.finish(&clock, begin + Duration::from_secs(60), {
+                let mut scribe = Scribe::begin(kind, &engine, START, true);
+                let engine = &engine;
+                move || scribe.go_on(engine, START)
+            });
+            outcome.unwrap();
+            println!("  all at once, at an end: {:?}", clock.now().since(begin));
+        }
+        let begin = clock.now();
+        let opened = open(folder.path()).unwrap();
+        let read = clock.now();
+        let mut next = sim_at(START + ms(10), (0..MANY).map(tunnel).collect());
+        let made = clock.now();
+        next.engine.remember(START + ms(10), WallTime((START + ms(10)).as_nanos()), opened.memory);
+        let end = clock.now();
+        println!("{samples} samples each: read in {:?}, taken up in {:?}", read.since(begin), end.since(made));
+        // The interval is an interval give or take.
+        assert!(views(&mut next)[99_999].window.samples.abs_diff(samples) < 10);
+    }
+}
+
+/// An engine of many tunnels whose windows are full, as one tunnel's is that is probed so often.
+fn many(seconds: u64) -> adit::engine::Engine {
+    let mut one = tunnel(0);
+    one.check.interval = Duration::from_secs(seconds);
+    let mut one = sim_at(START - Duration::from_secs(400), vec![one]);
+    (one.far[0].rtt, one.far[0].jitter) = (ms(20), ms(3));
+    one.run_until(START);
+    let of_one = memory(&one, true);
+    let mut sim = sim_at(START, (0..MANY).map(tunnel).collect());
+    let mut all = memory(&sim, true);
+    let (verdict, samples) = (of_one.states.unwrap().1.remove(0), of_one.windows.unwrap().1.remove(0));
+    for known in &mut all.states.as_mut().unwrap().1 {
+        let own = std::mem::replace(known, verdict.clone());
+        (known.name, known.way) = (own.name, own.way);
+    }
+    for known in &mut all.windows.as_mut().unwrap().1 {
+        let own = std::mem::replace(known, samples.clone());
+        (known.name, known.way) = (own.name, own.way);
+    }
+    sim.engine.remember(START, WallTime(START.as_nanos()), all);
+    sim.engine
 }

@@ -1,7 +1,7 @@
 //! When what is known of the tunnels is written down.
 //!
-//! Verdicts and drains whenever one has changed, at once if the disk has had its rest, so at most once a
-//! second, and else once a minute, which shows how young they are; samples now and then, and soon after a
+//! Verdicts and drains whenever one has changed: at once, and if changes go on, once a second; and else once a
+//! minute, which shows how young they are; samples now and then, and soon after a
 //! change. Each turn of the loop writes down a few tunnels ([`Scribe`]), and threads bring the files to the
 //! disk.
 
@@ -14,11 +14,15 @@ use crate::engine::{Engine, Time};
 use crate::io::clock::Clock;
 use crate::io::memory::{self, Opened, Report, Step, Writer};
 
-/// Between two files, at least.
+/// Between two files, on the average.
 const LEAST: Duration = Duration::from_secs(1);
-/// And a rest of so many times what the last file took, so that the disk is busy a tenth of the time.
+/// So much of that may be saved up, so that a few changes in a row are on the disk at once: a tunnel that dies is
+/// degraded, and down a moment later, and then somebody drains it.
+const SAVED_UP: Duration = Duration::from_secs(10);
+/// A rest after samples, of so many times what they took, so that the disk is busy with them a tenth of the time;
+/// after verdicts, which are worth more and are small, it is as long as that.
 const REST: u32 = 9;
-/// And as long as it takes to stay below so many bytes a second: a disk wears.
+/// And for samples as long as it takes to stay below so many bytes a second: a disk wears.
 const BYTES: u64 = 1_000_000;
 /// But no longer: what is older than [`FRESH`](crate::engine::memory::FRESH) is of little use.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -33,7 +37,7 @@ const SILENT: Duration = Duration::from_secs(30);
 /// While a file is on its way there is a turn so soon.
 const SOON: Duration = Duration::from_millis(1);
 /// How long an end waits for the disk.
-const FAREWELL: Duration = Duration::from_secs(3);
+const FAREWELL: Duration = Duration::from_secs(4);
 
 pub(super) struct Memory {
     states: Page,
@@ -56,6 +60,8 @@ struct Page {
     told: Time,
     /// Whether something has happened that must not be forgotten.
     changed: bool,
+    /// Files are paid for until then.
+    paid: Time,
     /// When the next one may be begun, if something has changed; and if nothing has.
     next: [Time; 2],
 }
@@ -72,6 +78,7 @@ impl Memory {
             writing: None,
             told: Time::ZERO,
             changed: false,
+            paid: Time::ZERO,
             next: [Time::ZERO; 2],
         });
         Ok((Self { states, windows, seen: 0, enough: 0 }, memory, complaints))
@@ -145,6 +152,20 @@ fn matters(event: &Event) -> bool {
     }
 }
 
+/// When there may be another file after one of so many bytes that took the disk so long. Files are paid for
+/// until `paid`.
+fn next(paid: &mut Time, kind: Kind, now: Time, took: Duration, bytes: u64) -> Time {
+    *paid = (*paid).max(now) + LEAST;
+    let rest = match kind {
+        Kind::States => took,
+        Kind::Windows => {
+            let worn = Duration::from_millis(bytes.saturating_mul(1_000) / BYTES);
+            took.saturating_mul(REST).max(worn)
+        }
+    };
+    (*paid - SAVED_UP).max(now + rest.min(LONGEST))
+}
+
 impl Page {
     /// Whether a file was begun.
     fn turn(&mut self, engine: &mut Engine, now: Time) -> bool {
@@ -183,18 +204,15 @@ impl Page {
             Kind::States => STATES,
             Kind::Windows => WINDOWS,
         };
-        let rest = match outcome {
-            Ok((took, bytes)) => {
-                let worn = Duration::from_millis(bytes.saturating_mul(1_000) / BYTES);
-                took.saturating_mul(REST).max(worn).clamp(LEAST, LONGEST)
-            }
+        let next = match outcome {
+            Ok((took, bytes)) => next(&mut self.paid, self.kind, now, took, bytes),
             Err(why) => {
                 self.changed = true;
                 engine.handle_forgetful(now, &why);
-                AGAIN
+                now + AGAIN
             }
         };
-        self.next = [now + rest, now + rest.max(usual)];
+        self.next = [next, next.max(now + usual)];
     }
 
     /// A disk that says nothing at all.
@@ -218,139 +236,4 @@ impl Page {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::fs;
-
-    use super::*;
-    use crate::engine::memory::{Preface, Verdict, decode};
-    use crate::engine::{Setup, WallTime};
-    use crate::wire::payload::{Key, Secret};
-
-    const START: Time = Time::from_nanos(1_000_000_000_000);
-
-    struct Stage {
-        folder: tempfile::TempDir,
-        memory: Memory,
-        engine: Engine,
-        now: Time,
-    }
-
-    impl Stage {
-        fn new() -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let (memory, ..) = Memory::open(&folder.path().join("state")).unwrap();
-            let secret = Secret { key: Key::new([7; 16]), epoch: 1 };
-            let setup = Setup {
-                tunnels: Vec::new(),
-                routes: Vec::new(),
-                places: Vec::new(),
-                steers: false,
-                secret,
-                record: false,
-                associations: BTreeMap::new(),
-            };
-            let engine = Engine::new(START, WallTime(START.as_nanos()), setup);
-            Self { folder, memory, engine, now: START }
-        }
-
-        /// Has turns at these times for so many seconds; the disk takes no time.
-        fn run(&mut self, seconds: u64) {
-            for _ in 0..seconds * 10 {
-                self.now = self.now + Duration::from_millis(100);
-                self.memory.turn(&mut self.engine, self.now);
-                while self.memory.states.is_busy() || self.memory.windows.is_busy() {
-                    std::thread::sleep(Duration::from_micros(100));
-                    self.memory.turn(&mut self.engine, self.now);
-                }
-            }
-        }
-
-        fn preface(&self, kind: Kind) -> Option<Preface> {
-            let bytes = fs::read(self.folder.path().join("state").join(kind.name())).ok()?;
-            Some(decode::<Verdict>(kind, &bytes).unwrap().0)
-        }
-
-        fn age(&self, kind: Kind) -> Duration {
-            self.now.since(Time::from_nanos(self.preface(kind).unwrap().saved))
-        }
-
-        fn warn(&mut self, count: u64) {
-            (0..count).for_each(|_| self.engine.handle_kernel_warning(self.now, "something".to_owned()));
-        }
-
-        fn told(&self) -> usize {
-            let is_memory = |event: &&Event| matches!(event.kind, Told::LocalFault { fault: "memory", .. });
-            self.engine.events().after(0).filter(is_memory).count()
-        }
-    }
-
-    impl Page {
-        fn is_busy(&self) -> bool {
-            self.scribe.is_some() || self.writing.is_some()
-        }
-    }
-
-    #[test]
-    fn after_a_calm_hour_a_kill_finds_young_files() {
-        let mut stage = Stage::new();
-        stage.run(1);
-        let mut oldest = [Duration::ZERO; 2];
-        for _ in 0..300 {
-            stage.run(1);
-            for (oldest, kind) in oldest.iter_mut().zip([Kind::States, Kind::Windows]) {
-                *oldest = stage.age(kind).max(*oldest);
-            }
-        }
-        assert!(oldest[0] > WINDOWS && oldest[0] <= STATES + LEAST, "{oldest:?}");
-        assert!(oldest[1] > LEAST && oldest[1] <= WINDOWS + LEAST, "{oldest:?}");
-    }
-
-    #[test]
-    fn the_numbers_of_many_events_are_written_down_before_they_run_out() {
-        let mut stage = Stage::new();
-        let ahead = stage.engine.events_ahead();
-        for _ in 0..50 {
-            stage.run(1);
-            stage.warn(ahead / 8);
-            // Killed at any time: no number that was told comes again.
-            let preface = stage.preface(Kind::States).unwrap();
-            assert!(stage.engine.events().last() < preface.next_event + preface.ahead);
-        }
-    }
-
-    #[test]
-    fn a_disk_in_trouble_is_told_of_now_and_then_and_tried_again() {
-        let mut stage = Stage::new();
-        stage.run(1);
-        let [state, away] = ["state", "away"].map(|name| stage.folder.path().join(name));
-        fs::rename(&state, &away).unwrap();
-        fs::write(&state, "a file").unwrap();
-        stage.run(120);
-        let told = stage.told();
-        assert!((2..=13).contains(&told), "{told}");
-        fs::remove_file(&state).unwrap();
-        fs::rename(&away, &state).unwrap();
-        stage.run(12);
-        let told = stage.told();
-        assert!(stage.age(Kind::States) < Duration::from_secs(13));
-        stage.run(100);
-        assert_eq!(stage.told(), told, "all is well");
-    }
-
-    #[test]
-    fn an_end_is_clean_and_knows_the_last_number() {
-        let mut stage = Stage::new();
-        stage.run(1);
-        stage.warn(3);
-        let last = stage.engine.events().last();
-        let Stage { folder, memory, engine, .. } = stage;
-        memory.stop(&engine, &Clock::start());
-        for kind in [Kind::States, Kind::Windows] {
-            let bytes = fs::read(folder.path().join("state").join(kind.name())).unwrap();
-            let preface = decode::<Verdict>(kind, &bytes).unwrap().0;
-            assert!(preface.clean);
-            assert_eq!(preface.next_event, last + 1);
-        }
-    }
-}
+mod tests;

@@ -29,6 +29,8 @@ pub struct FailStatic {
 const SIGNS: [&str; 7] = ["stall", "suspend", "clock-step", "receive-overflow", "receive", "send", "kernel-overrun"];
 /// Nothing leaves this host at all.
 const NOTHING_LEAVES: &str = "nothing leaves this host";
+/// An earlier run has not ended well.
+const BEFORE: &str = "an end while routes were held";
 /// One tunnel alone says nothing about the host.
 const LEAST: usize = 2;
 /// How long a worsening order waits while a sign is fresh, and how long it is.
@@ -171,6 +173,17 @@ impl Engine {
         let waiting = std::mem::take(&mut self.hold.waiting);
         self.steered.extend(waiting.into_iter().map(|(_, tunnel)| tunnel));
         self.raise(now, reason);
+    }
+
+    /// The kernel's routes were held when an earlier run ended, perhaps of the same trouble: so they are now,
+    /// until there has been no sign of it for as long as ever.
+    pub(super) fn hold_on(&mut self, now: Time, since: WallTime) {
+        if self.hold.settings.is_none() {
+            return;
+        }
+        self.hold.sign = Some((now, BEFORE));
+        let reason = "they were held when adit ended: the kernel's routes stay as they are".to_owned();
+        self.hold.held = Some(HoldView { since, reason });
     }
 
     /// Lets go what has waited long enough, and of the suspicion if there is no reason for it any more.

@@ -7,7 +7,7 @@
 //! | [`Kind::States`] | state, since when, by which rule; what was held; an operator's drain; the last samples in short | at every transition, and once a minute |
 //! | [`Kind::Windows`] | the samples of the long window, the estimate of round-trip times | now and then |
 //!
-//! A file is a header (`file`), a [`Preface`] and one record a tunnel. A [`Scribe`] writes it in
+//! A file is a header ([`HEADER`]), a [`Preface`] and one record a tunnel. A [`Scribe`] writes it in
 //! [`Piece`]s, one at each turn of the loop, so that a hundred thousand records hold up no probe.
 //!
 //! What is taken up again is a matter of age ([`FRESH`]): the samples of long ago say nothing about now.
@@ -53,12 +53,15 @@ pub struct Preface {
     pub next_event: u64,
     /// So many events may be told before the next file is on the disk.
     pub ahead: u64,
+    /// Since when the kernel's routes are held, in nanoseconds since the Unix epoch, if they are.
+    pub held: Option<u64>,
 }
 
 impl Preface {
     fn now(engine: &Engine, now: Time, clean: bool) -> Self {
         let next_event = engine.events().last() + 1;
-        Self { saved: engine.wall(now).0, clean, next_event, ahead: engine.events_ahead() }
+        let held = engine.held().map(|held| held.since.0);
+        Self { saved: engine.wall(now).0, clean, next_event, ahead: engine.events_ahead(), held }
     }
 
     /// How old what is in the file is now; `None` if it is of the future, so that nobody knows.

@@ -1,7 +1,10 @@
 //! What a daemon knows outlives its process, and a disk that is no good keeps nobody from probing.
 
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
+use adit::engine::memory::{Kind, Seal, Verdict, decode};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -15,6 +18,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case("memory::a_kill_forgets_nothing_and_tells_no_transition", || over(kill)),
         case("memory::a_prober_that_is_killed_forgets_nothing", || over(kill_prober)),
         case("memory::a_broken_file_is_set_aside_and_told", broken),
+        case("memory::files_that_are_cut_off_are_told_of_together", cut_off),
+        case("memory::what_is_older_than_five_minutes_is_stale_until_it_is_confirmed", stale),
         case("memory::a_folder_that_cannot_be_used_keeps_nobody_from_probing", unusable),
     ]
 }
@@ -58,6 +63,8 @@ fn over(end: impl Fn(&Site, Running) -> Running) {
     let first = written();
     eventually("the samples on the disk", || written() != first);
     for _ in 0..3 {
+        // A change is on the disk within some milliseconds.
+        std::thread::sleep(ms(300));
         let (before, told) = (view(&site, "ams-1"), site.transitions());
         let last = told.iter().filter_map(|event| event["id"].as_u64()).max().unwrap_or(0);
         daemon = end(&site, daemon);
@@ -99,6 +106,60 @@ fn broken() {
     assert_eq!(fs::read(site.path("state/states.damaged-1")).unwrap(), bytes, "for people");
     site.await_state("ams-1", "healthy");
     eventually("verdicts anew", || site.transitions().len() == 2);
+}
+
+fn cut_off() {
+    let site = Site::new();
+    let (daemon, _far) = site.healthy();
+    daemon.send(Signal::SIGTERM);
+    daemon.end();
+    for (name, length) in [("states", 60), ("windows", 0)] {
+        let file = fs::OpenOptions::new().write(true).open(site.path(&format!("state/{name}"))).unwrap();
+        file.set_len(length).unwrap();
+    }
+    let _daemon = site.daemon();
+    let told = site.say(&["events"]);
+    let line = told.lines().find(|line| line.contains("memory-lost")).unwrap();
+    assert!(line.contains("states.damaged-1") && line.contains("windows.damaged-1"), "{line}");
+    site.await_state("ams-1", "healthy");
+}
+
+/// As if it had been written so much earlier.
+fn make_older(path: &Path, kind: Kind, by: Duration) {
+    let bytes = fs::read(path).unwrap();
+    let (mut preface, verdicts) = decode::<Verdict>(kind, &bytes).unwrap();
+    preface.saved -= u64::try_from(by.as_nanos()).unwrap();
+    let mut content = postcard::to_stdvec(&preface).unwrap();
+    verdicts.iter().for_each(|verdict| content.extend(postcard::to_stdvec(verdict).unwrap()));
+    let mut seal = Seal::default();
+    seal.add(&content);
+    fs::write(path, [&seal.header(kind)[..], &content].concat()).unwrap();
+}
+
+fn stale() {
+    let site = Site::new();
+    let (daemon, [ams, _fra]) = site.healthy();
+    drop(ams);
+    site.await_state("ams-1", "down");
+    let before = view(&site, "ams-1");
+    daemon.send(Signal::SIGTERM);
+    daemon.end();
+    make_older(&site.path("state/states"), Kind::States, Duration::from_secs(301));
+    // Its first samples are long in coming.
+    site.make_patient();
+    let _daemon = site.daemon();
+    let after = view(&site, "ams-1");
+    assert_eq!((&after["stale"], &after["window"]["samples"]), (&Value::Bool(true), &Value::from(0)));
+    for key in ["state", "since", "penalty"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    let said = site.say(&["status"]);
+    assert!(said.contains("down, stale"), "{said}");
+    let why = site.say(&["explain", "ams-1"]);
+    assert!(why.contains("remembered from long ago"), "{why}");
+    let _ams = site.far("ams-1");
+    eventually("a confirmation", || view(&site, "ams-1")["stale"] == false);
+    site.await_state("ams-1", "degraded");
 }
 
 fn unusable() {

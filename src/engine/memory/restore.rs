@@ -50,6 +50,9 @@ impl Engine {
             self.rearm(tunnel);
         }
         self.count_states();
+        if let Some(since) = preface.held.filter(|_| is_fresh) {
+            self.hold_on(now, WallTime(since));
+        }
     }
 }
 
@@ -150,7 +153,7 @@ mod tests {
     use super::*;
     use crate::engine::memory::nanos;
 
-    const PREFACE: Preface = Preface { saved: 1_000_000_000_000, clean: true, next_event: 5, ahead: 7 };
+    const PREFACE: Preface = Preface { saved: 1_000_000_000_000, clean: true, next_event: 5, ahead: 7, held: None };
 
     const fn at(seconds: u64) -> WallTime {
         WallTime(seconds * 1_000_000_000)

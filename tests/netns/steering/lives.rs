@@ -18,6 +18,7 @@ use crate::site::Running;
 pub(crate) fn cases() -> Vec<Case> {
     let cases = [
         in_both_modes("lives::over_restarts_no_packet_is_lost_and_nothing_changes", restarts),
+        in_both_modes("lives::a_daemon_that_remembers_writes_no_route_anew", remembered),
         in_both_modes("lives::without_a_verdict_routes_stay_as_they_were_found", unknown),
         in_both_modes("lives::after_many_kills_nothing_is_missing_or_surplus", kills),
         in_both_modes("lives::a_dry_run_says_what_a_run_does_and_does_nothing", dry_run),
@@ -46,6 +47,34 @@ fn restarts(mode: &str) {
     println!("{mode}, restarts: {report}");
     report.assert_whole(None, None);
     assert_eq!(report.duplicated(), 0, "{report}");
+}
+
+/// One path is dead, the other drained. Killed and started again, the daemon knows that: the kernel's routes are as
+/// they should be, and nothing is written.
+fn remembered(mode: &str) {
+    let stage = Stage::new(&format!("mode = \"{mode}\"\n"));
+    let mut daemon = stage.healthy();
+    stage.lose_all(0);
+    stage.site.await_state("one", "down");
+    stage.site.say(&["drain", "two"]);
+    let is_drained = |line: &&String| line.contains("metric 500200");
+    eventually("all metrics", || mode == "nexthop" || stage.ours().iter().filter(is_drained).count() == 2);
+    stage.await_all_installed();
+    let (wanted, witness) = (stage.ours(), Witness::watch(&stage));
+    // What has changed is on a busy disk within a moment.
+    std::thread::sleep(ms(1_000));
+    for end in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGKILL] {
+        daemon.send(end);
+        daemon.end();
+        daemon = stage.site.daemon();
+        assert_eq!(stage.site.state("one"), "down", "after {end}");
+        stage.await_all_installed();
+        std::thread::sleep(ms(500));
+        assert_eq!(stage.ours(), wanted);
+        assert!(stage.site.transitions().is_empty(), "{:?}", stage.site.transitions());
+    }
+    assert_eq!(witness.assert_never_without_a_route(), Some(0), "no change at all");
+    stop(daemon);
 }
 
 fn unknown(mode: &str) {
@@ -95,6 +124,8 @@ fn kills(mode: &str) {
     for kill in 0..KILLS {
         // Now and then only, so that a kill also meets a start.
         if kill % 3 == 0 {
+            // The drain may have been remembered, or not: it was killed amid it.
+            stage.site.say(&["undrain", "one"]);
             stage.await_health();
         }
         stage.site.say(&["drain", "one"]);

@@ -1,0 +1,161 @@
+//! When files are written, in virtual time and on a real disk.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::*;
+use crate::engine::memory::{Preface, Verdict, decode};
+use crate::engine::{Setup, WallTime};
+use crate::wire::payload::{Key, Secret};
+
+const START: Time = Time::from_nanos(1_000_000_000_000);
+
+struct Stage {
+    folder: tempfile::TempDir,
+    memory: Memory,
+    engine: Engine,
+    now: Time,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (memory, ..) = Memory::open(&folder.path().join("state")).unwrap();
+        let secret = Secret { key: Key::new([7; 16]), epoch: 1 };
+        let setup = Setup {
+            tunnels: Vec::new(),
+            routes: Vec::new(),
+            places: Vec::new(),
+            steers: false,
+            secret,
+            record: false,
+            associations: BTreeMap::new(),
+        };
+        let engine = Engine::new(START, WallTime(START.as_nanos()), setup);
+        Self { folder, memory, engine, now: START }
+    }
+
+    /// Has turns at these times for so many seconds; the disk takes no time.
+    fn run(&mut self, seconds: u64) {
+        for _ in 0..seconds * 10 {
+            self.now = self.now + Duration::from_millis(100);
+            self.settle();
+        }
+    }
+
+    /// A turn, and as many more as it takes until the disk has nothing to do.
+    fn settle(&mut self) {
+        self.memory.turn(&mut self.engine, self.now);
+        while self.memory.states.is_busy() || self.memory.windows.is_busy() {
+            std::thread::sleep(Duration::from_micros(100));
+            self.memory.turn(&mut self.engine, self.now);
+        }
+    }
+
+    fn preface(&self, kind: Kind) -> Option<Preface> {
+        let bytes = fs::read(self.folder.path().join("state").join(kind.name())).ok()?;
+        Some(decode::<Verdict>(kind, &bytes).unwrap().0)
+    }
+
+    fn age(&self, kind: Kind) -> Duration {
+        self.now.since(Time::from_nanos(self.preface(kind).unwrap().saved))
+    }
+
+    fn warn(&mut self, count: u64) {
+        (0..count).for_each(|_| self.engine.handle_kernel_warning(self.now, "something".to_owned()));
+    }
+
+    fn told(&self) -> usize {
+        let is_memory = |event: &&Event| matches!(event.kind, Told::LocalFault { fault: "memory", .. });
+        self.engine.events().after(0).filter(is_memory).count()
+    }
+}
+
+impl Page {
+    fn is_busy(&self) -> bool {
+        self.scribe.is_some() || self.writing.is_some()
+    }
+}
+
+#[test]
+fn after_a_calm_hour_a_kill_finds_young_files() {
+    let mut stage = Stage::new();
+    stage.run(1);
+    let mut oldest = [Duration::ZERO; 2];
+    for _ in 0..300 {
+        stage.run(1);
+        for (oldest, kind) in oldest.iter_mut().zip([Kind::States, Kind::Windows]) {
+            *oldest = stage.age(kind).max(*oldest);
+        }
+    }
+    assert!(oldest[0] > WINDOWS && oldest[0] <= STATES + LEAST, "{oldest:?}");
+    assert!(oldest[1] > LEAST && oldest[1] <= WINDOWS + LEAST, "{oldest:?}");
+}
+
+#[test]
+fn the_numbers_of_many_events_are_written_down_before_they_run_out() {
+    let mut stage = Stage::new();
+    let ahead = stage.engine.events_ahead();
+    for _ in 0..50 {
+        stage.run(1);
+        stage.warn(ahead / 8);
+        // Killed at any time: no number that was told comes again.
+        let preface = stage.preface(Kind::States).unwrap();
+        assert!(stage.engine.events().last() < preface.next_event + preface.ahead);
+    }
+}
+
+#[test]
+fn a_disk_in_trouble_is_told_of_now_and_then_and_tried_again() {
+    let mut stage = Stage::new();
+    stage.run(1);
+    let [state, away] = ["state", "away"].map(|name| stage.folder.path().join(name));
+    fs::rename(&state, &away).unwrap();
+    fs::write(&state, "a file").unwrap();
+    stage.run(120);
+    let told = stage.told();
+    assert!((2..=13).contains(&told), "{told}");
+    fs::remove_file(&state).unwrap();
+    fs::rename(&away, &state).unwrap();
+    stage.run(12);
+    let told = stage.told();
+    assert!(stage.age(Kind::States) < Duration::from_secs(13));
+    stage.run(100);
+    assert_eq!(stage.told(), told, "all is well");
+}
+
+#[test]
+fn the_first_changes_are_written_at_once_and_then_one_a_second() {
+    let (mut paid, mut now) = (Time::ZERO, START);
+    let took = Duration::from_millis(2);
+    let mut waits = Vec::new();
+    for _ in 0..100 {
+        let free = next(&mut paid, Kind::States, now, took, 5_000_000);
+        waits.push(free.since(now));
+        now = free;
+    }
+    let (first, rest) = waits.split_at(9);
+    assert!(first.iter().all(|wait| *wait == took), "{first:?}");
+    assert!(rest.iter().skip(2).all(|wait| *wait == LEAST), "{rest:?}");
+    // A large file on a slow disk waits for both, but not for ever.
+    let mut wait = |took, bytes| next(&mut paid, Kind::Windows, now, Duration::from_secs(took), bytes).since(now);
+    assert_eq!(wait(1, 20_000_000), Duration::from_secs(20));
+    assert_eq!(wait(5, 20_000_000), Duration::from_secs(45));
+    assert_eq!(wait(50, 500_000_000), LONGEST);
+}
+
+#[test]
+fn an_end_is_clean_and_knows_the_last_number() {
+    let mut stage = Stage::new();
+    stage.run(1);
+    stage.warn(3);
+    let last = stage.engine.events().last();
+    let Stage { folder, memory, engine, .. } = stage;
+    memory.stop(&engine, &Clock::start());
+    for kind in [Kind::States, Kind::Windows] {
+        let bytes = fs::read(folder.path().join("state").join(kind.name())).unwrap();
+        let preface = decode::<Verdict>(kind, &bytes).unwrap().0;
+        assert!(preface.clean);
+        assert_eq!(preface.next_event, last + 1);
+    }
+}
