@@ -34,13 +34,18 @@ fn replay_all(target: &str) {
     let (_, run) = entries::ALL.into_iter().find(|(name, _)| *name == target).unwrap();
     let files = corpus(target);
     assert!(files.len() >= 10, "{target} has {} inputs", files.len());
+    let (all, mut deep) = (files.len(), 0);
     for file in files {
+        let before = entries::depth();
         let bytes = fs::read(&file).unwrap();
         let mut outcome = Ok(());
         let taken = allocation_counter::measure(|| outcome = catch_unwind(AssertUnwindSafe(|| run(&bytes))));
         assert!(outcome.is_ok(), "{} panics", file.display());
         assert!(taken.bytes_max <= MOST, "{} takes {} bytes", file.display(), taken.bytes_max);
+        deep += usize::from(entries::depth() > before);
     }
+    println!("{deep} of {all} inputs pass every check");
+    assert!(deep >= 3, "only {deep} of {all} inputs pass every check: make new ones (fuzz/README.md)");
 }
 
 macro_rules! targets {

@@ -33,6 +33,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
     match Config::of_texts(&texts(text.split("\n%%\n"))) {
         Ok(config) => {
+            super::deep();
             let written = config.effective();
             let again = Config::of_texts(&texts(std::iter::once(written.as_str())));
             let again = again.unwrap_or_else(|problems| panic!("{problems}\n{written}"));

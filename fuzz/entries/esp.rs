@@ -78,7 +78,8 @@ fn arrives(terms: &Terms, bytes: &[u8]) {
 fn sealed_and_changed(terms: &Terms, bytes: &[u8]) {
     let Some((&[number, high, cut, at, flip, at_too, flip_too], inner)) = bytes.split_first_chunk() else { return };
     let outbound = terms.outbound();
-    let sequence = (1 + u64::from(number)) | if terms.esn { u64::from(high) << 32 } else { 0 };
+    let round = if terms.esn { u64::from(high) } else { 0 };
+    let sequence = (round << 32) + u64::from(number) + 1;
     let family = if flip & 1 == 0 { Family::V4 } else { Family::V6 };
     let shape = terms.shape();
     let mut packet = vec![0; shape.length(inner.len())];
@@ -122,6 +123,7 @@ fn proves_itself(terms: &Terms, body: &[u8]) {
     let mut scratch = Vec::new();
     match terms.inbound().open(&packet, &mut scratch) {
         Ok(opened) => {
+            super::deep();
             // Written again it is the same, unless there was more padding than is needed.
             let inner = opened.packet;
             let shape = Shape::new(terms.algorithm, false);
@@ -152,6 +154,7 @@ fn numbers(terms: &Terms, bytes: &[u8]) {
         let fits = width == 0 || (sequence > top || top - sequence < width) && sequence > 0;
         match inbound.open(&packet, &mut scratch) {
             Ok(opened) => {
+                super::deep();
                 assert_eq!(opened.sequence, sequence);
                 assert!(fits && (width == 0 || !taken.contains(&sequence)), "{sequence} after {taken:?}");
                 taken.push(sequence);

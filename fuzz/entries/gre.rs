@@ -23,6 +23,7 @@ pub(crate) fn run(bytes: &[u8]) {
 
 fn read(bytes: &[u8]) -> Result<(), Reject> {
     let (header, inside) = gre::parse(bytes)?;
+    super::deep();
     let checksum = bytes[0] & 0x80 != 0;
     let options = Options { key: header.key, checksum, sequence: header.sequence.is_some() };
     assert_eq!(options.header_len() + inside.len(), bytes.len(), "nothing is lost");

@@ -19,6 +19,7 @@ fn read(text: &[u8], here: Identity) {
     let Ok(book) = Book::parse(text, here) else { return };
     assert!(book.entries().len() <= text.len() / 32, "bounded");
     for entry in book.entries() {
+        super::deep();
         assert_eq!(book.mark(entry.fingerprint).ok(), Some(entry.mark), "what is whole is believed");
     }
     let written = book.render();

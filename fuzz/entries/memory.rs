@@ -38,6 +38,7 @@ fn taken_up(memory: Memory, preface: Preface, choice: u8) {
     let begin = engine.tunnels(bench::START);
     assert_eq!(begin.len(), 3, "a file makes no tunnels, though it names {names}");
     let faults = vec![Fault { delay: Duration::from_millis(u64::from(choice >> 2)), ..Fault::default() }];
+    super::deep();
     let now = bench::turns(&mut engine, faults, 40);
     for tunnel in 0..3 {
         assert!(engine.state(tunnel).is_some_and(|state| State::ALL.contains(&state)));

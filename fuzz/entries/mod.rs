@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each target uses its part of it")]
 
+use std::cell::Cell;
+
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod esp;
@@ -17,11 +19,25 @@ pub(crate) mod reflect;
 pub(crate) mod replay;
 pub(crate) mod socket;
 
-/// What a target does with bytes.
-pub(crate) type Run = fn(&[u8]);
+thread_local! {
+    static DEEP: Cell<u64> = const { Cell::new(0) };
+}
 
-/// Every target, by its name.
-pub(crate) const ALL: [(&str, Run); 10] = [
+/// Said where an input has got through every check: what is kept must not become shallow as formats change.
+pub(crate) fn deep() {
+    DEEP.set(DEEP.get() + 1);
+}
+
+/// How often that was said on this thread so far.
+pub(crate) fn depth() -> u64 {
+    DEEP.get()
+}
+
+/// A name, and what is done with the bytes.
+pub(crate) type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub(crate) const ALL: [Target; 10] = [
     ("config", config::run),
     ("esp", esp::run),
     ("gre", gre::run),

@@ -66,6 +66,7 @@ fn list(datagram: &[u8], family: Family) {
     let of = |prefix: &IpNet| matches!((prefix, family), (IpNet::V4(_), Family::V4) | (IpNet::V6(_), Family::V6));
     assert!(list.routes.ours.iter().all(|route| of(&route.prefix)));
     assert!(list.routes.foreign.iter().all(|route| route.protocol != TAG && route.table == 254 && of(&route.prefix)));
+    list.routes.ours.iter().for_each(|_| super::deep());
     assert!(list.rules.iter().all(|rule| rule.family == family));
     let hops = list.routes.ours.iter().map(|route| match &route.way {
         Way::Hops(hops) => {

@@ -45,6 +45,7 @@ pub(crate) fn run(bytes: &[u8]) {
         (Err(_), reply) => assert!(reply.is_err()),
     }
     if let Ok(reply) = reply {
+        super::deep();
         let mut again = [0; payload::LEN];
         payload::emit(reply.fields, reply.inner, &secret(), &mut again);
         assert_eq!(again[..payload::MARKED], reply.payload[..payload::MARKED]);

@@ -30,6 +30,7 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_eq!(reflector.counters().refused, u64::from(taken.is_err()));
     assert!(answers.len() <= 1 + usize::from(choice & 4 != 0), "no more than the plan has it");
     for answer in &answers {
+        super::deep();
         assert!(answer.at >= bench::START);
         assert!(answer.bytes.len() <= packet.len() + 64, "no more bytes than came, but for headers");
         whole(&answer.bytes, &packet);

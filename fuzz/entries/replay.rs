@@ -15,6 +15,7 @@ pub(crate) fn run(bytes: &[u8]) {
         let value: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
         match taken {
             Ok(Some((tunnel, transition))) => {
+                super::deep();
                 let forgets = value["kind"] == "obstacle";
                 let (from, at) = known.get(&tunnel).copied().unwrap_or((transition.from, Time::ZERO));
                 assert_eq!(transition.from, from, "{tunnel}");
