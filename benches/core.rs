@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use adit::engine::health::{Health, Rules, State};
 use adit::engine::window::Outcome;
-use adit::engine::{Drain, Engine, Route, RouteTable, Setup, Time, Tunnel, WallTime, schedule};
+use adit::engine::{Drain, Engine, Layout, Route, RouteTable, Setup, Time, Tunnel, WallTime, schedule};
 use adit::wire::payload::{self, Fields};
 use adit::wire::probe::{self, Arrived};
 use adit::wire::{Onion, Stamp, Template, gre};
@@ -305,5 +305,46 @@ fn verdict(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, build, answer, judge, lookup, verdict);
+/// A configuration of a hundred thousand tunnels, each with a route, is read again, and is the same.
+fn reload(criterion: &mut Criterion) {
+    const COUNT: u32 = 100_000;
+    let route = |number: u32| Route {
+        prefix: format!("{}/24", Ipv4Addr::from(0x1400_0000 + (number << 8))).parse().unwrap(),
+        tunnel: number,
+        priority: 100,
+        weight: 1,
+        device: Some(format!("t{number}")),
+        via: None,
+        place: 0,
+        onlink: false,
+    };
+    let tunnels: Vec<Tunnel> = (0..COUNT).map(tunnel).collect();
+    let routes: Vec<Route> = (0..COUNT).map(route).collect();
+    let setup = Setup {
+        tunnels: tunnels.clone(),
+        routes: routes.clone(),
+        places: Vec::new(),
+        steers: true,
+        secret: secret(),
+        record: false,
+        associations: std::collections::BTreeMap::new(),
+    };
+    let mut engine = Engine::new(Time::ZERO, WallTime(0), setup);
+    let layout = || Layout {
+        tunnels: tunnels.clone(),
+        routes: routes.clone(),
+        places: Vec::new(),
+        steers: true,
+        associations: std::collections::BTreeMap::new(),
+    };
+    criterion.bench_function("100 000 tunnels go on over a reload: Engine::handle_reload", |bencher| {
+        bencher.iter_batched(
+            layout,
+            |layout| assert_eq!(engine.handle_reload(Time::ZERO, layout).kept, 100_000),
+            criterion::BatchSize::PerIteration,
+        );
+    });
+}
+
+criterion_group!(benches, build, answer, judge, lookup, verdict, reload);
 criterion_main!(benches);
