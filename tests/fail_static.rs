@@ -4,7 +4,7 @@
 
 mod sim;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use adit::engine::event::Kind;
@@ -270,7 +270,7 @@ fn nor_is_one_that_is_gone() {
         routes: Vec::new(),
         places: Vec::new(),
         steers: true,
-        associations: std::collections::BTreeMap::new(),
+        associations: BTreeMap::new(),
     };
     sim.reload(layout);
     trouble(&mut sim);
@@ -307,4 +307,46 @@ fn the_wall_clock_s_jump_is_a_sign_and_the_engine_s_own_stop_too() {
         run_and_collect(&mut sim, ms(2_400));
         assert!(sim.engine.held().is_some_and(|held| held.reason.contains(sign)), "{sign}: {:?}", sim.engine.held());
     }
+}
+
+/// Another configuration with the tunnels in another order.
+fn turned() -> Layout {
+    Layout {
+        tunnels: (0..4).rev().map(tunnel).collect(),
+        routes: (0..4).map(route).collect(),
+        places: Vec::new(),
+        steers: false,
+        associations: BTreeMap::new(),
+    }
+}
+
+#[test]
+fn a_reload_lets_no_order_go_that_is_held_or_waits() {
+    let mut sim = healthy(Some(HALF));
+    sim.cut(0);
+    // One alone goes down while there is a sign: its order waits.
+    let mut told = Vec::new();
+    while down(&sim) == 0 {
+        trouble(&mut sim);
+        told.extend(run_and_collect(&mut sim, ms(20)));
+    }
+    sim.reload(turned());
+    told.extend(orders(&mut sim));
+    assert_eq!(told_to_cost(&told, 1_000_000), [0_u32; 0], "{told:?}");
+    // The others follow, under their new numbers: now it is this host that is suspected.
+    (0..3).for_each(|tunnel| sim.cut(tunnel));
+    for _ in 0..10 {
+        trouble(&mut sim);
+        told.extend(run_and_collect(&mut sim, ms(300)));
+    }
+    assert!(sim.engine.held().is_some());
+    sim.reload(turned());
+    told.extend(run_and_collect(&mut sim, ms(10)));
+    assert_eq!(told_to_cost(&told, 1_000_000), [0_u32; 0], "{told:?}");
+    // Nobody wants that any more: it ends, and all is passed on.
+    sim.engine.set_fail_static(None);
+    let told = run_and_collect(&mut sim, Duration::from_secs(2));
+    assert_eq!((sim.engine.held(), down(&sim)), (None, 4));
+    assert_eq!(told_to_cost(&told, 1_000_000), [0, 1, 2, 3], "{told:?}");
+    assert_eq!(alarms(&sim).len(), 2, "begin and end: {:?}", alarms(&sim));
 }

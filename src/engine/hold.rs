@@ -5,7 +5,7 @@
 //! While a sign of trouble is fresh, orders that make a tunnel dearer wait a moment: else the first of many
 //! would be carried out before the others show what it is.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -65,6 +65,18 @@ pub(super) struct Hold {
 }
 
 impl Hold {
+    /// Calls tunnels by other indices from now on; those that have none are forgotten.
+    pub(super) fn renumber(&mut self, index: impl Fn(u32) -> Option<u32>) {
+        let renamed = |(at, tunnel): (Time, u32)| Some((at, index(tunnel)?));
+        self.falls = self.falls.drain(..).filter_map(renamed).collect();
+        self.waiting = self.waiting.drain(..).filter_map(renamed).collect();
+    }
+
+    /// Tunnels whose cost is not to be told yet.
+    pub(super) fn waiting(&self) -> BTreeSet<u32> {
+        self.waiting.iter().map(|(_, tunnel)| *tunnel).collect()
+    }
+
     fn sign_within(&self, span: Duration, now: Time) -> Option<&'static str> {
         self.sign.filter(|(at, _)| at.within(span, now)).map(|(_, sign)| sign)
     }
@@ -248,7 +260,5 @@ impl Engine {
         let mut falls: Vec<(Time, u32)> = falls.collect();
         falls.sort_unstable();
         (self.hold.fallen, self.hold.falls) = (falls.len(), falls.into());
-        // What all of them cost is asked for again.
-        self.hold.waiting.clear();
     }
 }

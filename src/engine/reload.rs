@@ -216,15 +216,18 @@ impl Engine {
 
     /// Finds everything anew that is found by the tunnels' places.
     fn renumber(&mut self, fates: &[Fate]) {
-        self.outbox.renumber(|tunnel| match fates.get(tunnel as usize) {
+        let goes_on = |tunnel: u32| match fates.get(tunnel as usize) {
             Some(Fate::GoesOn(index)) => Some(*index),
             Some(Fate::Replaced(_) | Fate::Gone) | None => None,
-        });
+        };
+        self.outbox.renumber(goes_on);
+        self.hold.renumber(goes_on);
+        let waiting = self.hold.waiting();
         self.by_number = self.probers.iter().map(|prober| prober.number).zip(0..).collect();
         self.by_number.sort_unstable();
         self.ways = self.probers.iter().filter_map(|prober| prober.settings.way()).collect();
         self.timers = Timers::new(self.probers.len());
-        self.steered = (0..self.count()).collect();
+        self.steered = (0..self.count()).filter(|tunnel| !waiting.contains(tunnel)).collect();
         self.note_devices();
         self.list_associations();
     }
