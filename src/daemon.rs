@@ -53,14 +53,12 @@ use tokio::sync::{mpsc, watch};
 
 use crate::config;
 use crate::engine::esp::Reserve;
-use crate::engine::ledger::{Identity, Kind, Lost, NotReserved};
-use crate::engine::numbers::Numbers;
-use crate::engine::{Engine, Material, Need, Pair, Setup, Transmit, WallTime};
+use crate::engine::ledger::{Identity, Kind, NotReserved};
+use crate::engine::{Engine, Need, Setup, Transmit};
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Recorder, Report};
 use crate::io::local::{Bound, Handle, Question};
 use crate::io::raw::{Drained, Inbox};
-use crate::wire::esp::IvSeed;
 use crate::wire::payload::{Key, Secret};
 use kernel::{Line, News};
 use memory::Memory;
@@ -145,7 +143,7 @@ impl Daemon {
         let mut spaces = Spaces::new(&plan.spaces());
         let record = record.map(BufWriter::new);
         let clock = Clock::start();
-        let Records { clerk, starts } = records(&plan, machine, clock.wall())?;
+        let Records { clerk, starts } = records::of_plan(&plan, machine, clock.wall())?;
         let kernel = line.map(|Line { news, wishes }| {
             spaces.ask(wishes);
             news
@@ -482,32 +480,6 @@ impl Daemon {
         self.told = last;
         self.last_event.send_replace(last);
     }
-}
-
-/// The pairs to start with.
-fn records(plan: &Plan, machine: Identity, wall: WallTime) -> io::Result<Records> {
-    let is_esp = plan.tunnels.iter().any(|tunnel| tunnel.terms.is_some());
-    match plan.state_dir.as_ref().filter(|_| is_esp) {
-        Some(state_dir) => {
-            let remedy = |tunnel: u32, lost: &Lost| lost.remedy(&plan.tunnels[tunnel as usize].name, Kind::Static);
-            Records::open(state_dir, machine, &plan.material, wall, Vec::new(), remedy)
-        }
-        None => Records::none(&plan.material),
-    }
-}
-
-/// A pair for keys that do not outlive this process: its numbers begin at 1, and nothing records them.
-///
-/// # Errors
-/// No random numbers to be had.
-pub fn begun(material: &Material) -> io::Result<Pair> {
-    pair(material, Numbers::new(1, u64::MAX, material.last()))
-}
-
-fn pair(material: &Material, numbers: Numbers) -> io::Result<Pair> {
-    let mut seed = [0; 16];
-    getrandom::fill(&mut seed).map_err(io::Error::other)?;
-    Ok(material.pair(&IvSeed::new(seed), numbers))
 }
 
 /// Key and epoch of this run.

@@ -9,24 +9,11 @@ use std::time::Duration;
 
 use adit::engine::event::Kind;
 use adit::engine::health::{Ratio, State};
-use adit::engine::{Drain, FailStatic, Layout, Route, Steer, WallTime};
+use adit::engine::{Drain, FailStatic, Layout, Steer, WallTime};
 use sim::far::Sending;
-use sim::{Sim, ms, tunnel};
+use sim::{Sim, ms, route, tunnel};
 
 const HALF: FailStatic = FailStatic { share: Ratio(500_000), while_clean: false };
-
-fn route(tunnel: u32) -> Route {
-    Route {
-        prefix: "10.0.0.0/8".parse().unwrap(),
-        tunnel,
-        priority: 100 * (tunnel + 1),
-        weight: 1,
-        device: None,
-        via: None,
-        place: 0,
-        onlink: false,
-    }
-}
 
 /// Four healthy tunnels, whose costs are known where routes are kept.
 fn healthy(settings: Option<FailStatic>) -> Sim {

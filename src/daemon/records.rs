@@ -8,11 +8,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::pair;
+use super::plan::Plan;
 use crate::engine::ledger::{Begin, Identity, Kind, Lost, NotReserved};
 use crate::engine::numbers::{Numbers, beyond};
-use crate::engine::{Material, Start, WallTime};
+use crate::engine::{Material, Pair, Start, WallTime};
 use crate::io::ledger::{Clerk, Ledger, Recorder, spawn};
+use crate::wire::esp::IvSeed;
 
 /// Pairs from key files, each with its numbers or with the reason why there are none.
 pub struct Records {
@@ -28,9 +29,8 @@ impl Records {
     /// # Errors
     /// No random numbers to be had.
     pub fn none(pairs: &BTreeMap<u32, Material>) -> io::Result<Self> {
-        let start = |material: &Material| -> io::Result<Start> {
-            Ok(Start { pair: Some(super::begun(material)?), lost: None })
-        };
+        let start =
+            |material: &Material| -> io::Result<Start> { Ok(Start { pair: Some(begun(material)?), lost: None }) };
         let starts = pairs.iter().map(|(&tunnel, material)| Ok((tunnel, start(material)?)));
         Ok(Self { clerk: None, starts: starts.collect::<io::Result<_>>()? })
     }
@@ -144,6 +144,32 @@ async fn resumed(recorder: &Recorder, name: &str, material: &Material, wall: Wal
 
 /// How long the record may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The pairs to start with.
+pub(super) fn of_plan(plan: &Plan, machine: Identity, wall: WallTime) -> io::Result<Records> {
+    let is_esp = plan.tunnels.iter().any(|tunnel| tunnel.terms.is_some());
+    match plan.state_dir.as_ref().filter(|_| is_esp) {
+        Some(state_dir) => {
+            let remedy = |tunnel: u32, lost: &Lost| lost.remedy(&plan.tunnels[tunnel as usize].name, Kind::Static);
+            Records::open(state_dir, machine, &plan.material, wall, Vec::new(), remedy)
+        }
+        None => Records::none(&plan.material),
+    }
+}
+
+/// A pair for keys that do not outlive this process: its numbers begin at 1, and nothing records them.
+///
+/// # Errors
+/// No random numbers to be had.
+pub fn begun(material: &Material) -> io::Result<Pair> {
+    pair(material, Numbers::new(1, u64::MAX, material.last()))
+}
+
+fn pair(material: &Material, numbers: Numbers) -> io::Result<Pair> {
+    let mut seed = [0; 16];
+    getrandom::fill(&mut seed).map_err(io::Error::other)?;
+    Ok(material.pair(&IvSeed::new(seed), numbers))
+}
 
 /// Of a pair that nobody may use: not one number is reserved.
 const NO_NUMBERS: Numbers = Numbers::new(1, 1, 1);

@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use adit::daemon::begun;
+use adit::daemon::records::begun;
 use adit::engine::associations::GRACE;
 use adit::engine::numbers::Numbers;
 use adit::engine::snapshot::TunnelView;

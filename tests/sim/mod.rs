@@ -70,6 +70,20 @@ pub(crate) fn tunnel(index: u32) -> Tunnel {
     }
 }
 
+/// A route to one prefix over each tunnel, the first of them preferred.
+pub(crate) fn route(tunnel: u32) -> Route {
+    Route {
+        prefix: "10.0.0.0/8".parse().unwrap(),
+        tunnel,
+        priority: 100 * (tunnel + 1),
+        weight: 1,
+        device: None,
+        via: None,
+        place: 0,
+        onlink: false,
+    }
+}
+
 /// One probe that the engine gave out to be sent, whatever became of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Sent {

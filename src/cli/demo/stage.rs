@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
 use crate::config::{Kernel, Place};
-use crate::daemon::begun;
 use crate::daemon::plan::{Exit, Plan};
+use crate::daemon::records::begun;
 use crate::daemon::steer::Steering;
 use crate::engine::health::Rules;
 use crate::engine::settings::{Check, ReturnPath, Source, Terms, Timeout};
