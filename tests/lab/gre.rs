@@ -57,6 +57,8 @@ fn lab_by(cases: &[Case], way: &str) -> Result<Lab, Failed> {
     let text: String = (1..).zip(cases).map(tunnel).collect();
     let config = Config::parse("lab.toml", &text).map_err(|problems| Failed::from(problems.to_string()))?;
     let mut plan = Plan::new(config);
+    // What one trial knows is nothing to another.
+    plan.state_dir = None;
     plan.access = None;
     let script: String = (1..).zip(cases).map(|(number, case)| device(number, case)).collect();
     Lab::start(Net::new(&script)?, cases.iter().map(|case| format!("{case:?}")).collect(), plan)

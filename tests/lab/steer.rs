@@ -76,6 +76,8 @@ impl Stage {
         let text = configuration(kind, mode);
         let config = Config::parse("lab.toml", &text).map_err(|problems| Failed::from(problems.to_string()))?;
         let mut plan = Plan::new(config);
+        // What one trial knows is nothing to another.
+        plan.state_dir = None;
         plan.access = None;
         let labels = ["the first", "the second"].map(|which| format!("{which} {kind} device")).to_vec();
         let lab = Lab::start(Net { near: two.near, far: two.far }, labels, plan)?;

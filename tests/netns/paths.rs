@@ -66,7 +66,7 @@ fn apart(pairs: [&Pair; 2]) -> Plan {
         tunnels.concat()
     );
     let config = Config::parse("adit.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
-    Plan { access: None, ..Plan::new(config) }
+    Plan { access: None, state_dir: None, ..Plan::new(config) }
 }
 
 fn name(pair: &Pair) -> String {
