@@ -11,20 +11,22 @@ use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
-/// A daemon that gives one answer, and returns what it was asked for.
-fn daemon(socket: &Path, body: Value) -> JoinHandle<String> {
+/// A daemon that gives these answers, one after the other, and returns what it was asked for.
+fn daemon<const N: usize>(socket: &Path, bodies: [Value; N]) -> JoinHandle<[String; N]> {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {
-        let mut stream = BufReader::new(listener.accept().unwrap().0);
-        let (mut asked, mut line) = (String::new(), String::new());
-        stream.read_line(&mut asked).unwrap();
-        while stream.read_line(&mut line).unwrap() > 2 {
-            line.clear();
-        }
-        let body = body.to_string();
-        let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-        stream.get_mut().write_all((head + &body).as_bytes()).unwrap();
-        asked.split(' ').nth(1).unwrap().to_owned()
+        bodies.map(|body| {
+            let mut stream = BufReader::new(listener.accept().unwrap().0);
+            let (mut asked, mut line) = (String::new(), String::new());
+            stream.read_line(&mut asked).unwrap();
+            while stream.read_line(&mut line).unwrap() > 2 {
+                line.clear();
+            }
+            let body = body.to_string();
+            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.get_mut().write_all((head + &body).as_bytes()).unwrap();
+            asked.split(' ').nth(1).unwrap().to_owned()
+        })
     })
 }
 
@@ -36,12 +38,19 @@ fn adit(arguments: &[&str]) -> (Option<i32>, String, String) {
 
 /// What `adit routes` says of this, and what it asked the daemon for.
 fn shown(arguments: &[&str], routes: Value) -> (Option<i32>, String, String) {
+    shown_while(arguments, routes, json!({ "status": "ok", "fail_static": null }))
+}
+
+/// The same, while the daemon says this of itself.
+fn shown_while(arguments: &[&str], routes: Value, health: Value) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    let daemon = daemon(&socket, json!({ "routes": routes }));
+    let daemon = daemon(&socket, [json!({ "routes": routes }), health]);
     let (code, out, err) = adit(&[&["--socket", socket.to_str().unwrap(), "routes"], arguments].concat());
     assert_eq!(err, "");
-    (code, out, daemon.join().unwrap())
+    let [asked, then] = daemon.join().unwrap();
+    assert_eq!(then, "/v1/healthz");
+    (code, out, asked)
 }
 
 fn route(tunnel: &str, kernel: &str, more: Value) -> Value {
@@ -64,6 +73,27 @@ PREFIX        TUNNEL  PRIORITY  PENALTY  EFFECTIVE  WEIGHT  TRAFFIC
 10.20.0.0/16  b            100  500 000    500 100       1
 ";
     assert_eq!((code, out.as_str(), asked.as_str()), (Some(0), wanted, "/v1/routes"));
+}
+
+#[test]
+fn routes_that_are_held_are_not_shown_as_if_they_followed_the_tunnels() {
+    let health = json!({ "status": "ok", "fail_static": { "reason": "2 of 2 went down", "since": "10:00:00" } });
+    let (_, out, _) = shown_while(&[], json!([route("a", "installed", json!({}))]), health);
+    let mut lines = out.lines();
+    assert_eq!(lines.next(), Some("HELD: 2 of 2 went down (since 10:00:00)"));
+    assert!(lines.next().unwrap().starts_with("PREFIX"), "{out}");
+}
+
+#[test]
+fn what_a_program_reads_is_the_daemons_answer_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let answer = json!({ "routes": [route("a", "installed", json!({}))] });
+    let daemon = daemon(&socket, [answer.clone()]);
+    let (code, out, err) = adit(&["--socket", socket.to_str().unwrap(), "routes", "--json"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), answer);
+    assert_eq!(daemon.join().unwrap(), ["/v1/routes"]);
 }
 
 #[test]

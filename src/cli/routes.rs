@@ -16,7 +16,8 @@ use crate::engine::MAIN;
 pub(super) fn run(socket: &Path, args: &args::Routes) -> Outcome {
     let (answer, held) = block_on(async {
         let answer = get(socket, &path(args.get.as_ref())).await?;
-        Ok((answer, held(socket).await?))
+        let held = if args.json { Vec::new() } else { held(socket).await? };
+        Ok((answer, held))
     })?;
     let found = answer["routes"].as_array().is_some_and(|routes| !routes.is_empty());
     let written = if args.json {

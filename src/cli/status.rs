@@ -51,7 +51,7 @@ async fn look(socket: &Path, args: &args::Status) -> Result<(Vec<String>, Value,
         }
         None => {
             let all = get(socket, "/v1/tunnels").await?;
-            let mut lines = held(socket).await?;
+            let mut lines = if args.json { Vec::new() } else { held(socket).await? };
             lines.extend(table(&all).lines(colours));
             Ok((lines, all, Exit::Done))
         }
