@@ -133,6 +133,7 @@ impl Daemon {
     /// What could not be opened, and why; [`io::ErrorKind::PermissionDenied`] for want of a
     /// capability, [`io::ErrorKind::AddrInUse`] if another daemon has the socket.
     pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
+        plan.epoch = random().map(u64::from_ne_bytes)?;
         let outside = Outside::here(&mut plan)?;
         let host = Host::open(&mut plan);
         Self::begin(plan, host, outside)
@@ -155,7 +156,7 @@ impl Daemon {
             routes: plan.routes,
             places: plan.places,
             steers,
-            secret: secret()?,
+            secret: Secret { key: Key::new(random()?), epoch: plan.epoch },
             record: record.is_some(),
             associations: starts,
         };
@@ -483,11 +484,10 @@ impl Daemon {
     }
 }
 
-/// Key and epoch of this run.
-fn secret() -> io::Result<Secret> {
-    let (mut key, mut epoch) = ([0; 16], [0; 8]);
-    getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut epoch)).map_err(io::Error::other)?;
-    Ok(Secret { key: Key::new(key), epoch: u64::from_ne_bytes(epoch) })
+fn random<const LENGTH: usize>() -> io::Result<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes)
 }
 
 /// The next report of the clerk; none ever, where there is no clerk or it has ended.

@@ -61,7 +61,8 @@ fn port_unreachable(quoted: &[u8]) -> Vec<u8> {
 
 fn passes(packet: &[u8]) -> bool {
     let (family, seen) = if packet[0] >> 4 == 4 { (Family::V4, packet) } else { (Family::V6, &packet[40..]) };
-    bpf::run(&filter::program(family, Protocol::Icmp, Pass::Answers), seen) as usize >= seen.len()
+    bpf::run(&filter::program(family, Protocol::Icmp, Pass::Answers { epoch: packets::EPOCH }), seen) as usize
+        >= seen.len()
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn blocks_of_neighbours_stay_apart_however_many_spis_they_have() {
 fn with_no_spi_nothing_passes() {
     for (family, protocol) in SOCKETS {
         assert!(!Inlets::new(family, protocol, &[]).pass(0x1000));
-        let program = filter::program(family, protocol, filter::Pass::Answers);
+        let program = filter::program(family, protocol, filter::Pass::Answers { epoch: 1 });
         assert_eq!(bpf::run(&program, &packet(family, protocol, PORT, 0, 0x1000)), 0);
     }
 }

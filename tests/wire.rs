@@ -288,6 +288,9 @@ fn seen(bytes: &[u8], protocol: Protocol) -> Option<(Family, &[u8])> {
     }
 }
 
+/// What the run of the vectors listens to.
+const ANSWERS: Pass = Pass::Answers { epoch: packets::EPOCH };
+
 fn passes(bytes: &[u8], pass: Pass) -> bool {
     [Protocol::Gre, Protocol::Icmp]
         .into_iter()
@@ -298,7 +301,7 @@ fn passes(bytes: &[u8], pass: Pass) -> bool {
 #[test]
 fn the_filter_passes_every_answer_whole() {
     for fixture in packets::named("accept-") {
-        assert!(passes(&fixture.bytes(), Pass::Answers), "{}", fixture.name);
+        assert!(passes(&fixture.bytes(), ANSWERS), "{}", fixture.name);
         assert!(passes(&fixture.bytes(), Pass::Echoes), "{}", fixture.name);
     }
     for onion in onions() {
@@ -306,7 +309,7 @@ fn the_filter_passes_every_answer_whole() {
         let bytes = emit(&answer, packets::FIELDS, 1);
         for protocol in [Protocol::Gre, Protocol::Icmp] {
             if let Some((family, seen)) = seen(&bytes, protocol) {
-                let passed = bpf::run(&filter::program(family, protocol, Pass::Answers), seen);
+                let passed = bpf::run(&filter::program(family, protocol, ANSWERS), seen);
                 assert!(passed as usize >= bytes.len(), "{answer:?}: cut to {passed}");
             }
         }
@@ -316,7 +319,7 @@ fn the_filter_passes_every_answer_whole() {
 #[test]
 fn the_filter_drops_our_own_requests_but_a_reflector_s_passes_them() {
     for fixture in packets::named("sent-request-") {
-        assert!(!passes(&fixture.bytes(), Pass::Answers), "{}", fixture.name);
+        assert!(!passes(&fixture.bytes(), ANSWERS), "{}", fixture.name);
         assert!(passes(&fixture.bytes(), Pass::Echoes), "{}", fixture.name);
     }
     for fixture in packets::named("sent-reply-") {
@@ -333,9 +336,9 @@ fn the_filter_drops_what_its_own_headers_refuse() {
         let label = fixture.reject.clone().unwrap();
         // An error that quotes a probe of ours passes: it is a hint, see tests/hints.rs.
         if fixture.name.starts_with("reject-icmp-type-unreachable-bare") {
-            assert!(passes(&fixture.bytes(), Pass::Answers), "{}", fixture.name);
+            assert!(passes(&fixture.bytes(), ANSWERS), "{}", fixture.name);
         } else if seen_by_filter.contains(&label.as_str()) {
-            assert!(!passes(&fixture.bytes(), Pass::Answers), "{}", fixture.name);
+            assert!(!passes(&fixture.bytes(), ANSWERS), "{}", fixture.name);
         }
     }
 }
@@ -365,21 +368,25 @@ fn the_filter_drops_ordinary_traffic() {
         // TCP and UDP, even where their bytes look like an answer of ours.
         let mut lookalike = vec![reply, 0, 0, 0, 0, 0, 0, 0];
         lookalike.extend(payload::MAGIC);
+        lookalike.extend([0; 12]);
+        lookalike.extend(packets::EPOCH.to_be_bytes());
         for protocol in [6, 17, 50, 47, 4, 41, 132] {
-            assert!(!passes(&traffic(&onion, protocol, &lookalike), Pass::Answers), "protocol {protocol}, {onion:?}");
+            assert!(!passes(&traffic(&onion, protocol, &lookalike), ANSWERS), "protocol {protocol}, {onion:?}");
             assert!(!passes(&traffic(&onion, protocol, &lookalike), Pass::Echoes), "protocol {protocol}, {onion:?}");
         }
         // The lookalike as ICMP does pass: the test above can fail.
-        assert!(passes(&traffic(&onion, icmp, &lookalike), Pass::Answers), "{onion:?}");
+        assert!(passes(&traffic(&onion, icmp, &lookalike), ANSWERS), "{onion:?}");
         // Somebody else's ping, its payload the usual time stamp and counting bytes.
         let mut ping = vec![reply, 0, 0x12, 0x34, 0, 1, 0, 1];
         ping.extend(0..64_u8);
-        assert!(!passes(&traffic(&onion, icmp, &ping), Pass::Answers), "{onion:?}");
+        assert!(!passes(&traffic(&onion, icmp, &ping), ANSWERS), "{onion:?}");
         // An error message that quotes us.
         for kind in [3, 11, 1, 2, 4, 8, 128, 135, 136] {
             let mut error = vec![kind, 0, 0, 0, 0, 0, 0, 0];
             error.extend(payload::MAGIC);
-            assert!(!passes(&traffic(&onion, icmp, &error), Pass::Answers), "type {kind}, {onion:?}");
+            error.extend([0; 12]);
+            error.extend(packets::EPOCH.to_be_bytes());
+            assert!(!passes(&traffic(&onion, icmp, &error), ANSWERS), "type {kind}, {onion:?}");
         }
     }
 }
@@ -390,17 +397,29 @@ fn the_filter_drops_every_wrong_flag_and_every_truncation() {
         let answer = Onion { style: Style { kind: Kind::Reply, ..onion.style }, ..onion };
         let good = emit(&answer, packets::FIELDS, 1);
         let gre_at = if answer.outer.local().is_ipv4() { 20 } else { 40 };
-        assert!(passes(&good, Pass::Answers));
+        assert!(passes(&good, ANSWERS));
         for (byte, bits) in [(0, 0x40_u8), (1, 0x01), (1, 0x02), (1, 0x04)] {
             let mut bad = good.clone();
             bad[gre_at + byte] ^= bits;
-            assert!(!passes(&bad, Pass::Answers), "flag bits {bits:#x} in byte {byte}");
+            assert!(!passes(&bad, ANSWERS), "flag bits {bits:#x} in byte {byte}");
         }
-        let magic_ends = good.len() - usize::from(answer.size) + 4;
-        for length in gre_at..magic_ends {
-            assert!(!passes(&good[..length], Pass::Answers), "{length} of {} bytes", good.len());
+        let epoch_ends = good.len() - usize::from(answer.size) + 24;
+        for length in gre_at..epoch_ends {
+            assert!(!passes(&good[..length], ANSWERS), "{length} of {} bytes", good.len());
         }
-        assert!(passes(&good[..magic_ends], Pass::Answers));
+        assert!(passes(&good[..epoch_ends], ANSWERS));
+    }
+}
+
+/// Who has seen no probe would have to guess all of it, for each packet that is to get as far as the queue.
+#[test]
+fn the_filter_drops_every_answer_of_another_epoch() {
+    for onion in onions() {
+        let answer = Onion { style: Style { kind: Kind::Reply, ..onion.style }, ..onion };
+        let good = emit(&answer, packets::FIELDS, 1);
+        for epoch in (0..64).map(|bit| packets::EPOCH ^ (1 << bit)) {
+            assert!(!passes(&good, Pass::Answers { epoch }), "{epoch:#x}");
+        }
     }
 }
 
@@ -430,7 +449,7 @@ fn programs_are_such_as_the_kernel_loads() {
     for (family, protocol, pass) in [Family::V4, Family::V6].into_iter().flat_map(|family| {
         [Protocol::Gre, Protocol::Icmp]
             .into_iter()
-            .flat_map(move |protocol| [Pass::Answers, Pass::Echoes].map(|pass| (family, protocol, pass)))
+            .flat_map(move |protocol| [ANSWERS, Pass::Echoes].map(|pass| (family, protocol, pass)))
     }) {
         let program = filter::program(family, protocol, pass);
         // Every jump lands inside, and the last instruction returns: bpf_check_classic.

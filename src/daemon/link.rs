@@ -57,8 +57,6 @@ pub(super) enum Word {
     NotRenewed(Vec<u32>, NotReloaded),
     /// News of the kernel's routes.
     Routes(steer::News),
-    /// Nobody keeps them any more.
-    NoRoutes,
     /// Whether the user of this question belongs to the group that may change things.
     Member(u32, bool),
     /// The end.
@@ -72,6 +70,8 @@ pub(super) struct Begin {
     pub(super) texts: Packed,
     /// How many there were before it.
     pub(super) generation: u32,
+    /// Tells its probes from those of other runs; the sockets that are handed over pass no others.
+    pub(super) epoch: u64,
     /// The steward's process.
     pub(super) steward: u32,
     /// Changes of the kernel's routes are printed instead of made.

@@ -39,14 +39,17 @@ pub struct Plan {
     pub access: Option<Access>,
     /// File to which all events, samples among them, are appended.
     pub record: Option<PathBuf>,
+    /// Tells the probes of one run from those of another: whoever begins the run draws it anew.
+    pub epoch: u64,
 }
 
-/// The numbers that namespaces and ways out have been given so far. A number keeps its meaning from one plan
+/// The numbers that namespaces and ways out have been given so far, and what marks the run. A number keeps its meaning from one plan
 /// to the next, so that whatever is under way with it is not mistaken.
 #[derive(Clone, Default)]
 pub(super) struct Numbering {
     namespaces: Vec<Option<Netns>>,
     egresses: Vec<(Namespace, Exit)>,
+    epoch: u64,
 }
 
 /// By what probes leave.
@@ -80,7 +83,7 @@ impl Plan {
     }
 
     /// The plan for a configuration that follows another one.
-    pub(super) fn after(Numbering { namespaces, egresses }: Numbering, config: Config) -> Self {
+    pub(super) fn after(Numbering { namespaces, egresses, epoch }: Numbering, config: Config) -> Self {
         let steering = Steering::of(&config);
         let daemon = config.daemon;
         let access = Access { path: daemon.socket, readers: daemon.socket_group, admins: daemon.admin_group };
@@ -96,6 +99,7 @@ impl Plan {
             state_dir: Some(daemon.state_dir),
             access: Some(access),
             record: daemon.record,
+            epoch,
         };
         config.tunnels.into_iter().for_each(|tunnel| plan.add(tunnel));
         plan
@@ -126,7 +130,8 @@ impl Plan {
 
     /// The numbers that are given.
     pub(super) fn numbering(&self) -> Numbering {
-        Numbering { namespaces: self.namespaces.clone(), egresses: self.egresses.clone() }
+        let Self { namespaces, egresses, epoch, .. } = self;
+        Numbering { namespaces: namespaces.clone(), egresses: egresses.clone(), epoch: *epoch }
     }
 
     /// Gives the numbers that [`Self::new`] would give: for somebody who knows of no plan before.
@@ -167,6 +172,7 @@ impl Plan {
                 has_esp: self.tunnels.iter().any(is_esp),
                 inspected: self.inspected_in(namespace),
                 to_hand: false,
+                epoch: self.epoch,
             }
         };
         (0..).zip(&self.namespaces).map(space).collect()

@@ -16,7 +16,8 @@ use super::outside::{Host, Outside};
 use super::plan::Plan;
 use crate::config::{Config, Problems};
 use crate::io::local::{Bound, Server};
-use crate::io::{memory, sandbox};
+use crate::io::memory;
+use crate::io::sandbox::{self, Gaps};
 
 /// Why a prober could not begin.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl From<io::Error> for NotBegun {
 /// What is missing.
 pub fn serve<F: FnOnce()>(line: OwnedFd, log: impl FnOnce(Option<OwnedFd>) -> F) -> Result<(), NotBegun> {
     let line = Inward::new(line);
-    let (Begin { texts, generation, steward, dry_run, admins, relays }, handed) = line.begin()?;
+    let (Begin { texts, generation, epoch, steward, dry_run, admins, relays }, handed) = line.begin()?;
     // Nobody else could hand over anything, or keep routes.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)?;
     if u32::try_from(getppid().as_raw()) != Ok(steward) {
@@ -52,9 +53,10 @@ pub fn serve<F: FnOnce()>(line: OwnedFd, log: impl FnOnce(Option<OwnedFd>) -> F)
     let config = Config::of_texts(&texts.unpack()?).map_err(NotBegun::Config)?;
     let settings = config.daemon.clone();
     let mut plan = Plan::new(config).dry(dry_run);
+    plan.epoch = epoch;
     let host = Host { settings: Some(settings), ..Host::open(&mut plan) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    shut_in(plan.state_dir.as_deref());
+    shut_in(plan.state_dir.as_deref())?;
     // From here on there are threads.
     begin_log();
     let supplies = line.supplies(&plan, Begun { generation, dry_run })?;
@@ -73,14 +75,22 @@ pub fn serve<F: FnOnce()>(line: OwnedFd, log: impl FnOnce(Option<OwnedFd>) -> F)
     })
 }
 
-/// Builds the walls, with the state folder inside.
-fn shut_in(state_dir: Option<&Path>) {
+/// Builds the walls, with the state folder inside. Landlock is what a kernel may lack.
+///
+/// # Errors
+/// Another wall does not stand. Without it, whoever takes this process over would have all that the steward has.
+fn shut_in(state_dir: Option<&Path>) -> io::Result<()> {
     // One that cannot be made is told of where it is used.
     let folder = state_dir.filter(|folder| memory::prepare(folder).is_ok());
-    let gaps = sandbox::confine(folder);
-    if !gaps.is_empty() {
-        tracing::warn!("the part of adit that parses packets is less confined than it should be: {gaps}");
+    let Gaps { landlock, others } = sandbox::confine(folder);
+    if let Some(lack) = landlock {
+        tracing::warn!("the part of adit that parses packets is less confined than it should be: Landlock: {lack}");
     }
+    if others.is_empty() {
+        return Ok(());
+    }
+    let what = "the part of adit that parses packets cannot be confined, so it does not begin";
+    Err(io::Error::other(format!("{what}: {}", others.join("; "))))
 }
 
 async fn ended(stop: &mut watch::Receiver<bool>) {

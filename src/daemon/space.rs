@@ -26,6 +26,8 @@ pub(super) struct Space {
     pub(super) inspected: Vec<Inspected>,
     /// What is opened is for another process.
     pub(super) to_hand: bool,
+    /// Of the probes whose answers may come in.
+    pub(super) epoch: u64,
 }
 
 /// An open way out.
@@ -81,8 +83,9 @@ impl Space {
     pub(super) fn open(&self, before: Option<&Self>, file: Option<&File>) -> io::Result<Open> {
         let is_new = |egress| before.is_none_or(|before| before.exits.iter().all(|(known, _)| *known != egress));
         let is_unheard = |kind| before.is_none_or(|before| !before.receivers.contains(kind));
+        let pass = Pass::Answers { epoch: self.epoch };
         netns::within(file, || {
-            let open = |&(family, protocol): &_| raw::open_receiver(family, protocol, Pass::Answers);
+            let open = |&(family, protocol): &_| raw::open_receiver(family, protocol, pass);
             let receivers = self.receivers.iter().filter(|kind| is_unheard(kind));
             let receivers = receivers.map(open).collect::<io::Result<_>>()?;
             let exits = self.exits.iter().filter(|(egress, _)| is_new(*egress));

@@ -16,27 +16,31 @@
 
 pub(crate) mod life;
 mod reload;
+mod vigil;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use nix::unistd::{Gid, Uid};
+use tokio::time::MissedTickBehavior;
 
 use super::kernel::{News, Wish};
 use super::link::{Begin, Packed, Parcel, Request, Word};
 use super::plan::Plan;
+use super::random;
 use super::renewal::Renewal;
 use super::steer::{self, Renewed, Steersman};
 use crate::config::{Config, Texts};
 use crate::engine::snapshot::Census;
-use crate::engine::{Standing, Steer};
+use crate::engine::{Need, Standing, Steer};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound};
 use crate::io::{journal, notify};
 use life::Life;
 pub use reload::Load;
 use reload::{Read, Reload, Stage, Taking};
+use vigil::LOOK;
 
 /// How soon after the end of a prober there is another one; it doubles with each that ends early.
 const SOON: Duration = Duration::from_millis(100);
@@ -44,10 +48,6 @@ const SOON: Duration = Duration::from_millis(100);
 const LATE: Duration = Duration::from_secs(5);
 /// One that has lived so long did not end early.
 const LONG: Duration = Duration::from_secs(60);
-/// A prober that has not shown for so long that it goes on never will.
-const STUCK: Duration = Duration::from_secs(20);
-/// How often it is asked whether it is.
-const LOOK: Duration = Duration::from_secs(1);
 /// How long a prober may take to end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -87,6 +87,8 @@ enum End {
     Wanted,
     /// Too early.
     Early,
+    /// A thread of the steward's own has ended, without which there is no point in going on.
+    Broken(&'static str),
 }
 
 impl Steward {
@@ -123,7 +125,8 @@ impl Steward {
     /// Has tunnels probed until a signal says that it is enough.
     ///
     /// # Errors
-    /// The first prober could not be given what it needs: a capability is missing, say.
+    /// The first prober could not be given what it needs: a capability is missing, say. Or nobody keeps the
+    /// kernel's routes or opens sockets any more: routes stay, and whoever has started this does so again.
     pub async fn keep(mut self, mut signal: impl AsyncFnMut() -> Signal) -> io::Result<()> {
         let mut wait = SOON;
         let mut life = Some(self.begin()?);
@@ -136,8 +139,13 @@ impl Steward {
                         life.stop(FAREWELL).await;
                         break;
                     }
+                    End::Broken(what) => {
+                        life.stop(FAREWELL).await;
+                        return Err(io::Error::other(format!("{what} has ended by a fault of adit's own")));
+                    }
                     End::Early => {
-                        let how = life.bury().map_or_else(|| "how is not known".to_owned(), |how| how.to_string());
+                        let how =
+                            life.bury().await.map_or_else(|| "how is not known".to_owned(), |how| how.to_string());
                         tracing::error!("the prober has ended ({how}); another one goes on");
                         if let Some(taking) = self.reload.orphan() {
                             self.take(taking);
@@ -167,10 +175,12 @@ impl Steward {
     /// Gives a prober everything that it needs.
     fn begin(&mut self) -> io::Result<Life> {
         self.plan.renumber();
+        self.plan.epoch = random().map(u64::from_ne_bytes)?;
         let relay = journal::is_standard_error().then(journal::relay).transpose()?;
         let begin = Begin {
             texts: self.texts.clone(),
             generation: self.generation,
+            epoch: self.plan.epoch,
             steward: std::process::id(),
             dry_run: self.dry_run,
             admins: self.bound.as_ref().and_then(Bound::admins).map(Gid::as_raw),
@@ -189,6 +199,7 @@ impl Steward {
     /// Serves a prober until it ends.
     async fn attend(&mut self, life: &mut Life, signal: &mut impl AsyncFnMut() -> Signal) -> End {
         let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // What its predecessor was not given.
         self.reload.begin();
         loop {
@@ -201,12 +212,17 @@ impl Steward {
                     Some(request) => self.grant(life, request),
                     None => return End::Early,
                 },
-                news = life::news(&mut life.line) => self.hear(life, news),
+                news = life.line.news.recv() => match news {
+                    Some(news) => self.hear(life, news),
+                    None => return End::Broken("the thread that opens sockets"),
+                },
                 read = self.reload.read() => self.open(life, read),
-                news = routes(&mut self.steersman) => self.pass_on(life, news),
+                news = routes(&mut self.steersman) => match news {
+                    Some(news) => self.pass_on(life, news),
+                    None => return End::Broken("the thread that keeps the kernel's routes"),
+                },
                 _ = look.tick() => {
-                    let silent = self.clock.now().since(life.shown);
-                    if silent > STUCK {
+                    if let Some(silent) = life.vigil.look(self.clock.now()) {
                         tracing::error!("the prober has not gone on for {} s: it is ended", silent.as_secs());
                         return End::Early;
                     }
@@ -216,7 +232,7 @@ impl Steward {
     }
 
     /// Has opened what another configuration needs.
-    fn open(&mut self, life: &Life, read: Read) {
+    fn open(&mut self, life: &mut Life, read: Read) {
         let questions = std::mem::take(&mut self.reload.questions);
         match read {
             Ok((texts, config)) => {
@@ -230,22 +246,22 @@ impl Steward {
     }
 
     /// Passes on what the thread of sockets tells.
-    fn hear(&mut self, life: &Life, news: News) {
+    fn hear(&mut self, life: &mut Life, news: News) {
         match (news, std::mem::replace(&mut self.reload.stage, Stage::Idle)) {
             (News::Renewed(renewal), Stage::Opening(texts)) => {
                 let Renewal { generation, plan, questions, found, .. } = *renewal;
                 life.outward.say(Word::Renew(generation, questions, texts.clone()));
-                found.into_iter().flat_map(Parcel::of).for_each(|parcel| life.outward.say(parcel));
+                found.into_iter().for_each(|news| life.tell(news));
                 life.outward.say(Word::Go);
                 self.reload.stage = Stage::Taking(Box::new(Taking { texts, plan, generation }));
             }
             (news @ News::NotRenewed(..), _) => {
-                Parcel::of(news).into_iter().for_each(|parcel| life.outward.say(parcel));
+                life.tell(news);
                 self.reload.begin();
             }
             (news, stage) => {
                 self.reload.stage = stage;
-                Parcel::of(news).into_iter().for_each(|parcel| life.outward.say(parcel));
+                life.tell(news);
             }
         }
     }
@@ -273,10 +289,10 @@ impl Steward {
     fn grant(&mut self, life: &mut Life, request: Request) {
         match request {
             Request::Steer(steer) => self.steer(life, steer),
-            Request::Search(egress) => life.wish(Wish::Search(egress)),
-            Request::Again(namespace) => life.wish(Wish::Again(namespace)),
+            Request::Search(egress) => life.lack(Need::Egress(egress), Wish::Search(egress)),
+            Request::Again(namespace) => life.lack(Need::Namespace(namespace), Wish::Again(namespace)),
             Request::Alive(census) => {
-                life.shown = self.clock.now();
+                life.vigil.shows(self.clock.now());
                 self.show(census);
             }
             Request::Member { question, uid } => {
@@ -313,17 +329,13 @@ impl Steward {
     fn steer(&self, life: &mut Life, steer: Steer) {
         let Some(knows) = life.told.get_mut(steer.tunnel as usize) else { return };
         // A prober that knows nothing yet does not undo what its predecessor knew.
-        let is_ignorant = steer.penalty.is_none() && !std::mem::replace(knows, true);
+        let is_ignorant = !std::mem::replace(knows, true) && steer.penalty.is_none();
         if let Some(steersman) = self.steersman.as_ref().filter(|_| !is_ignorant) {
             steersman.order(steer);
         }
     }
 
-    fn pass_on(&mut self, life: &Life, news: Option<steer::News>) {
-        let Some(news) = news else {
-            self.steersman = None;
-            return life.outward.say(Word::NoRoutes);
-        };
+    fn pass_on(&mut self, life: &Life, news: steer::News) {
         match &news {
             steer::News::Standings(generation, standings) if *generation == self.generation => {
                 self.standings.extend(standings.iter().cloned());

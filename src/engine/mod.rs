@@ -256,6 +256,7 @@ impl Engine {
             return;
         }
         prober.drain = drain;
+        prober.undrained = drain.is_none();
         let (name, penalty) = (prober.settings.name.clone(), prober.penalty());
         self.tell(now, Kind::Drain { tunnel: name, drained: drain.is_some(), penalty });
         self.steer(now, tunnel);

@@ -6,6 +6,8 @@ use super::State;
 pub const DEGRADED: u32 = 500_000;
 /// Added to the priority of every route over a tunnel that is down.
 pub const DOWN: u32 = 1_000_000;
+/// All that a tunnel can cost: its state, a drain, or one on top of the other.
+pub const ALL: [u32; 5] = [0, DEGRADED, DOWN, DEGRADED + DOWN, DOWN + DOWN];
 /// The largest base priority: a penalty must outrank any of them.
 pub const BASE_MAX: u32 = 499_999;
 

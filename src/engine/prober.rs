@@ -108,6 +108,8 @@ pub(super) struct Prober {
     /// From where to where it went since then, and how often.
     pub(super) transitions: Vec<(State, State, u64)>,
     pub(super) drain: Option<Drain>,
+    /// An operator has ended a drain: traffic is to come back, whatever its routes were found to cost.
+    pub(super) undrained: bool,
     /// The last verdict before an obstacle, whose penalty stays until there is another.
     pub(super) held: Option<State>,
     pub(super) burst: Burst,
@@ -160,6 +162,7 @@ impl Prober {
             rtts: Histogram::new(&metrics::RTT),
             transitions: Vec::new(),
             drain: None,
+            undrained: false,
             held: None,
             burst: Burst::default(),
             next_due: first_due,
@@ -195,7 +198,7 @@ impl Prober {
     /// never be a verdict.
     pub(super) fn cost(&self) -> Option<u32> {
         let judged = self.held.is_some() || self.health.state() != State::Unknown;
-        (judged || self.drain.is_some() || !self.settings.check.enabled).then(|| self.penalty())
+        (judged || self.drain.is_some() || self.undrained || !self.settings.check.enabled).then(|| self.penalty())
     }
 
     pub(super) fn timeout(&self) -> Duration {

@@ -191,7 +191,7 @@ impl Engine {
         let mut prober = Prober::new(number, tunnel, first, self.wall(now));
         if let Some(mut before) = before {
             consequences.replaced.push((index, before.health.state()));
-            prober.drain = before.drain;
+            (prober.drain, prober.undrained) = (before.drain, before.undrained);
             let associations = before.associations.take();
             if start.is_none() && prober.settings.may_take_pairs_of(&before.settings) {
                 prober.associations = associations;

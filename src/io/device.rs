@@ -74,6 +74,7 @@ pub fn open(name: &str, to_hand: bool) -> io::Result<DeviceSender> {
     let bound_v6 = bound(index, IPV6)?;
     let v6 = getsockname(bound_v6.as_raw_fd())?;
     let socket = packet_socket()?;
+    raw::filter_for_ever(&socket, &filter::nothing())?;
     socket.set_nonblocking(true)?;
     raw::enlarge_send_buffer(&socket)?;
     Ok(DeviceSender { socket, index, v4, v6, bound: to_hand.then_some([bound_v4, bound_v6]) })
@@ -183,7 +184,7 @@ async fn way(
 fn bound(index: u32, ether_type: u16) -> io::Result<Socket> {
     let socket = packet_socket()?;
     // Bound with a protocol it would get a copy of what arrives by the device.
-    socket.attach_filter(&raw::program(&filter::nothing()))?;
+    raw::filter_for_ever(&socket, &filter::nothing())?;
     let device = NetworkInterface {
         index,
         name: String::new(),

@@ -54,6 +54,15 @@ sockopt_impl!(
 );
 
 sockopt_impl!(
+    /// That the filter stays as it is, whoever has the socket (socket(7)).
+    LockFilter,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_LOCK_FILTER,
+    bool
+);
+
+sockopt_impl!(
     /// Which path MTU holds for what an IPv4 socket sends, and whether ICMP may change it (ip(7)).
     MtuDiscoverV4,
     SetOnly,
@@ -104,7 +113,12 @@ pub struct Opened {
 /// Needs `CAP_NET_RAW`.
 pub fn open_receiver(family: Family, protocol: Protocol, pass: Pass) -> io::Result<Opened> {
     let socket = open(family, number(family, protocol).into())?;
-    socket.attach_filter(&program(&filter::program(family, protocol, pass)))?;
+    let filter = filter::program(family, protocol, pass);
+    // Those of ESP change with the keys.
+    match protocol {
+        Protocol::Esp | Protocol::EspInUdp => socket.attach_filter(&program(&filter))?,
+        Protocol::Gre | Protocol::Icmp => filter_for_ever(&socket, &filter)?,
+    }
     socket.set_nonblocking(true)?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
     match family {
@@ -368,7 +382,7 @@ pub struct Leaving {
 /// Needs `CAP_NET_RAW`, a mark `CAP_NET_ADMIN`; `NotFound` if there is no such device.
 pub fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
     let socket = open(leaving.family, libc::IPPROTO_RAW)?;
-    socket.attach_filter(&program(&filter::nothing()))?;
+    filter_for_ever(&socket, &filter::nothing())?;
     socket.set_nonblocking(true)?;
     if let Some(device) = &leaving.device {
         socket.bind_device(Some(device.as_bytes())).map_err(|error| match error.raw_os_error() {
@@ -503,6 +517,13 @@ const fn number(family: Family, protocol: Protocol) -> u8 {
         (Protocol::Icmp, Family::V4) => ip::ICMP,
         (Protocol::Icmp, Family::V6) => ip::ICMPV6,
     }
+}
+
+/// Filters what a socket is given, for as long as it lives: whoever is handed it, and is taken over, cannot
+/// listen to more than it was opened for.
+pub(super) fn filter_for_ever(socket: &Socket, filter: &[Instruction]) -> io::Result<()> {
+    socket.attach_filter(&program(filter))?;
+    Ok(setsockopt(socket, LockFilter, &true)?)
 }
 
 pub(super) fn program(instructions: &[Instruction]) -> Vec<SockFilter> {

@@ -17,7 +17,6 @@
 mod calls;
 mod filters;
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -35,22 +34,13 @@ const LANDLOCK: ABI = ABI::V8;
 const IN_FOLDER: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | MakeReg | RemoveFile | Truncate});
 
-/// What could not be had on this kernel, in words; empty if every wall stands.
+/// What could not be had on this kernel, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Gaps(Vec<String>);
-
-impl Gaps {
-    /// Whether every wall stands.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl fmt::Display for Gaps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("; "))
-    }
+pub struct Gaps {
+    /// Why Landlock does not stand: old kernels lack it, and it may be off.
+    pub landlock: Option<String>,
+    /// The other walls that do not stand, and why. Every kernel that runs this program has them.
+    pub others: Vec<String>,
 }
 
 /// Builds the walls around this process for ever. To be called when there is one thread only: of others,
@@ -59,18 +49,18 @@ impl fmt::Display for Gaps {
 /// A runtime of tokio must have been built before: the first one makes a pair of sockets.
 #[must_use]
 pub fn confine(folder: Option<&Path>) -> Gaps {
-    let mut gaps = Vec::new();
-    let mut note = |wall: &str, error: Option<String>| gaps.extend(error.map(|error| format!("{wall}: {error}")));
+    let mut others = Vec::new();
+    let mut note = |wall: &str, error: Option<String>| others.extend(error.map(|error| format!("{wall}: {error}")));
     note("threads", accompanied());
     note("capabilities", lay_down().err().map(|error| error.to_string()));
     note("no_new_privs", prctl::set_no_new_privs().err().map(|error| error.to_string()));
-    note("Landlock", shut_out(folder).unwrap_or_else(|error| Some(error.to_string())));
+    let landlock = shut_out(folder).unwrap_or_else(|error| Some(error.to_string()));
     // The allow-list last: it lets no filter be set any more.
     for filter in filters::of(getpid()) {
         let set = filter.and_then(|filter| seccompiler::apply_filter(&filter));
         note("seccomp", set.err().map(|error| error.to_string()));
     }
-    Gaps(gaps)
+    Gaps { landlock, others }
 }
 
 /// Why not all of this process would be inside.

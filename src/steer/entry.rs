@@ -9,10 +9,8 @@ use super::groups::Groups;
 use super::known::{self, Known, leads_alike};
 use super::{Change, Hop, KernelRoute, Mode, Refusal, Way};
 use crate::engine::Standing;
-use crate::engine::penalty::{DEGRADED, DOWN};
+use crate::engine::penalty;
 
-/// What a found route may cost more than its base: a state, a drain, or one on top of the other.
-const FOUND: [u32; 5] = [0, DEGRADED, DOWN, DEGRADED + DOWN, DOWN + DOWN];
 /// The metric of the backstop: the highest.
 const BACKSTOP: u32 = u32::MAX;
 /// "File exists": the same number on every architecture of Linux.
@@ -189,7 +187,7 @@ impl Entry {
             let leads = |way: &Way| matches!(way, Way::Hops(hops) if hops.iter().any(|known| leads_alike(&hop, known)));
             let costs = known.iter().filter(|(_, way)| leads(way));
             let costs = costs.filter_map(|(metric, _)| metric.checked_sub(leg.priority));
-            leg.found = costs.filter(|cost| FOUND.contains(cost)).min().unwrap_or(0);
+            leg.found = costs.filter(|cost| penalty::ALL.contains(cost)).min().unwrap_or(0);
             context.find(leg.tunnel, leg.found);
         }
     }

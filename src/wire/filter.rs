@@ -64,10 +64,17 @@ impl Protocol {
 /// Which echo messages may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
-    /// Echo replies that bear our magic: what a prober can use.
-    Answers,
-    /// Probes as they were sent: echo messages of either type that bear our magic.
-    Probes,
+    /// Echo replies that bear our magic and this epoch: what a prober can use. Of a flood from off the path,
+    /// whose sender has not seen the epoch, nothing comes into the socket's queue.
+    Answers {
+        /// The run's own.
+        epoch: u64,
+    },
+    /// Probes of that epoch as they were sent: echo messages of either type.
+    Probes {
+        /// The run's own.
+        epoch: u64,
+    },
     /// Any echo message: what a reflector answers or routes back.
     Echoes,
 }
@@ -86,8 +93,8 @@ pub fn program(family: Family, protocol: Protocol, pass: Pass) -> Vec<Instructio
         Protocol::Gre => inside_gre(&mut asm, pass),
         Protocol::Esp | Protocol::EspInUdp => return nothing(),
         Protocol::Icmp => {
-            if pass == Pass::Answers {
-                quoted(&mut asm, family);
+            if let Pass::Answers { epoch } = pass {
+                quoted(&mut asm, family, epoch);
             }
             echo(&mut asm, family, pass);
         }
@@ -115,7 +122,7 @@ fn inside_gre(asm: &mut Assembler, pass: Pass) {
 
 /// With X at an ICMP header: if it is an error that quotes a GRE packet, passes or drops by the
 /// probe in that packet; anything else goes on behind, X unchanged.
-fn quoted(asm: &mut Assembler, family: Family) {
+fn quoted(asm: &mut Assembler, family: Family, epoch: u64) {
     // RFC 792: 3, 11 and 12 are errors, 0 is the answer. RFC 4443 section 2.1: those below 128 are.
     let highest = match family {
         Family::V4 => 12,
@@ -137,7 +144,7 @@ fn quoted(asm: &mut Assembler, family: Family) {
             skip(asm, 40);
         }
     }
-    inside_gre(asm, Pass::Probes);
+    inside_gre(asm, Pass::Probes { epoch });
     asm.land_true(echo_v6);
     asm.land_true(echo_v4);
 }
@@ -203,19 +210,27 @@ fn echo(asm: &mut Assembler, family: Family, pass: Pass) {
     let reply = u32::from(Kind::Reply.number(family));
     let request = u32::from(Kind::Request.number(family));
     asm.plain(LDB_IND, 0);
-    if pass == Pass::Answers {
+    if matches!(pass, Pass::Answers { .. }) {
         asm.require(JEQ, reply);
     } else {
         let is_reply = asm.jump_if_equal(reply);
         asm.require(JEQ, request);
         asm.land_true(is_reply);
     }
-    if pass != Pass::Echoes {
-        asm.plain(LD_IND, 8);
+    if let Pass::Answers { epoch } | Pass::Probes { epoch } = pass {
+        asm.plain(LD_IND, PAYLOAD);
         asm.require(JEQ, u32::from_be_bytes(payload::MAGIC));
+        let [a, b, c, d, e, f, g, h] = epoch.to_be_bytes();
+        for (at, half) in [(0, [a, b, c, d]), (4, [e, f, g, h])] {
+            asm.plain(LD_IND, PAYLOAD + payload::EPOCH_AT + at);
+            asm.require(JEQ, u32::from_be_bytes(half));
+        }
     }
     asm.plain(RET, u32::MAX);
 }
+
+/// Where the payload of an echo message begins (RFC 792).
+const PAYLOAD: u32 = 8;
 
 const LDX_MSH: u16 = 0xB1; // X = 4 * (P[k] & 0xF)
 const LDX_IMM: u16 = 0x01;

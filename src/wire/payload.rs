@@ -34,6 +34,8 @@ pub const MAGIC: [u8; 4] = *b"adit";
 /// The format described here.
 pub const VERSION: u8 = 1;
 
+/// Where the epoch is.
+pub(super) const EPOCH_AT: u32 = 16;
 const TAGGED: usize = 40;
 /// The bytes before the mark: what the tag proves, and the tag. Who shares no key with the far end
 /// does not look at the mark.

@@ -96,20 +96,40 @@ pub(crate) fn health(site: &Site) -> Value {
 
 /// So many different identifiers of echo requests that come to the far end for an address.
 pub(crate) fn identifiers(pair: &Pair, target: &str, count: usize) -> BTreeSet<u16> {
-    let open = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4));
-    let socket = netns::within(Some(&pair.far), open).unwrap();
-    socket.set_read_timeout(Some(ms(50))).unwrap();
     let IpAddr::V4(target) = address(target) else { panic!("an IPv4 address") };
     let mut found = BTreeSet::new();
-    eventually("probes", || {
-        let mut bytes = [0; 2_048];
-        let read = (&socket).read(&mut bytes).unwrap_or(0);
-        if read > 28 && bytes[16..20] == target.octets() && bytes[20] == 8 {
-            found.insert(u16::from_be_bytes([bytes[24], bytes[25]]));
+    hear(pair, |probe| {
+        if probe[16..20] == target.octets() {
+            found.insert(u16::from_be_bytes([probe[24], probe[25]]));
         }
         found.len() >= count
     });
     found
+}
+
+/// What marks the probes of a run, as somebody on the path sees it.
+pub(crate) fn epoch(pair: &Pair) -> [u8; 8] {
+    let mut epoch = [0; 8];
+    hear(pair, |probe| {
+        let is_ours = probe.get(28..32) == Some(b"adit");
+        if is_ours {
+            epoch.copy_from_slice(&probe[44..52]);
+        }
+        is_ours
+    });
+    epoch
+}
+
+/// Hears what is asked of the far side without a tunnel around, until that is enough.
+fn hear(pair: &Pair, mut is_enough: impl FnMut(&[u8]) -> bool) {
+    let open = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4));
+    let socket = netns::within(Some(&pair.far), open).unwrap();
+    socket.set_read_timeout(Some(ms(50))).unwrap();
+    eventually("probes", || {
+        let mut bytes = [0; 2_048];
+        let read = (&socket).read(&mut bytes).unwrap_or(0);
+        read > 28 && bytes[20] == 8 && is_enough(&bytes[..read])
+    });
 }
 
 /// What a shell says in a namespace.

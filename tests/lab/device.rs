@@ -111,6 +111,7 @@ fn plan(tunnels: Vec<Tunnel>, exits: Vec<Exit>) -> Plan {
         state_dir: None,
         access: None,
         record: None,
+        epoch: 0,
     }
 }
 

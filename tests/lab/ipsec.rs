@@ -261,6 +261,7 @@ fn plan(cases: &[Case], pace: Pace) -> Plan {
         state_dir: None,
         access: None,
         record: None,
+        epoch: 0,
     }
 }
 

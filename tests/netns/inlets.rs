@@ -47,7 +47,9 @@ struct Ear {
 impl Ear {
     fn open(family: Family, protocol: Protocol) -> Self {
         let (pair, clock) = (Pair::new(), Clock::start());
-        let opened = netns::within(Some(&pair.near), || raw::open_receiver(family, protocol, Pass::Answers)).unwrap();
+        let opened =
+            netns::within(Some(&pair.near), || raw::open_receiver(family, protocol, Pass::Answers { epoch: 1 }));
+        let opened = opened.unwrap();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let receiver = runtime.block_on(async { opened.register(clock.now()) }).unwrap();
         let injector = Injector::of(&pair.far, family);

@@ -214,6 +214,7 @@ pub(crate) fn plan(tunnels: Vec<Tunnel>) -> Plan {
         state_dir: None,
         access: None,
         record: None,
+        epoch: 0,
     }
 }
 

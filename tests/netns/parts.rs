@@ -1,12 +1,23 @@
 //! The daemon's two processes: what each can do, and what becomes of the other when one ends.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::process::Command;
 
 use adit::io::clock::Clock;
+use adit::io::raw::{self, Leaving};
+use adit::io::{device, netns};
+use adit::wire::Family;
+use adit::wire::filter::{Pass, Protocol};
 use nix::sys::signal::Signal;
+use nix::sys::socket::setsockopt;
+// The macro's own parts must be in scope beside it.
+use nix::{libc, setsockopt_impl, sockopt_impl};
+use socket2::{SockFilter, SockRef};
 
-use crate::kit::{eventually, ms};
+use crate::kit::{Pair, eventually, ms};
 use crate::site::Site;
 use crate::steering::stage::Stage;
 use crate::steering::witness::Witness;
@@ -16,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case("parts::a_prober_that_is_killed_has_a_successor_and_routes_stay", killed),
         case("parts::a_prober_has_no_power_and_no_socket_that_would_send_to_a_path", confined),
+        case("parts::what_is_handed_over_cannot_be_made_to_listen_to_more", locked).with_tun(),
         case("parts::a_prober_does_not_outlive_its_steward", orphan),
         case("parts::a_prober_that_does_not_go_on_is_replaced", stuck),
         case("parts::what_is_typed_at_a_terminal_reaches_the_steward_only", group),
@@ -63,6 +75,36 @@ fn confined() {
         assert!(!datagram.iter().any(|inode| link == format!("socket:[{inode}]")), "{link}");
     }
 }
+
+/// A filter that passes everything, for each kind of socket.
+fn locked() {
+    let pair = Pair::new();
+    let everything = [SockFilter::new(6, 0, 0, u32::MAX)];
+    let widen = |socket: BorrowedFd<'_>| SockRef::from(&socket).attach_filter(&everything);
+    let is_locked = |socket: BorrowedFd<'_>| {
+        let refused = widen(socket).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+        // Nor is the lock anybody's to open.
+        refused && setsockopt(&socket, Unlock, &false).is_err()
+    };
+    netns::within(Some(&pair.near), || {
+        assert!(Command::new("ip").args(["tuntap", "add", "tun1", "mode", "tun"]).status()?.success());
+        let device = device::open("tun1", true)?;
+        assert!(device.parts().unwrap().into_iter().all(is_locked));
+        for family in [Family::V4, Family::V6] {
+            for protocol in Protocol::ALL {
+                let opened = raw::open_receiver(family, protocol, Pass::Answers { epoch: 7 })?;
+                // Those of ESP change with the keys.
+                assert_ne!(is_locked(opened.socket()), protocol.is_esp(), "{family:?} {protocol:?}");
+            }
+            let sender = raw::open_sender(&Leaving { family, device: None, mark: 0, source: None })?;
+            assert!(is_locked(sender.socket()), "{family:?}");
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+sockopt_impl!(Unlock, SetOnly, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, bool);
 
 fn orphan() {
     let site = Site::new();

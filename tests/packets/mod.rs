@@ -16,8 +16,11 @@ pub(crate) const OUTER_ID: u16 = 0x4242;
 pub(crate) const INNER_ID: u16 = 0x4343;
 pub(crate) const CS6: u8 = 48;
 
+/// The epoch of the vectors.
+pub(crate) const EPOCH: u64 = 0x0123_4567_89ab_cdef;
+
 pub(crate) fn secret() -> Secret {
-    Secret { key: Key::new(std::array::from_fn(|i| u8::try_from(i).unwrap())), epoch: 0x0123_4567_89ab_cdef }
+    Secret { key: Key::new(std::array::from_fn(|i| u8::try_from(i).unwrap())), epoch: EPOCH }
 }
 
 pub(crate) fn mark_key() -> Key {

@@ -122,6 +122,7 @@ impl Stage {
             state_dir: None,
             access: None,
             record: None,
+            epoch: 0,
         }
     }
 

@@ -81,7 +81,7 @@ impl Inward {
         let questions = Questions::default();
         let numbering = plan.numbering();
         let Begun { generation, dry_run } = begun;
-        let hall = Hall { tell, routes: Some(tell_routes), questions: questions.clone(), end, numbering, dry_run };
+        let hall = Hall { tell, routes: tell_routes, questions: questions.clone(), end, numbering, dry_run };
         let reading = self.line.try_clone()?;
         thread::Builder::new().name("from-steward".to_owned()).spawn(move || hall.read(&reading))?;
         thread::Builder::new().name("to-steward".to_owned()).spawn(move || write(&self.line, asked))?;
@@ -153,7 +153,7 @@ impl Questions {
 /// Where words go.
 struct Hall {
     tell: UnboundedSender<News>,
-    routes: Option<UnboundedSender<steer::News>>,
+    routes: UnboundedSender<steer::News>,
     questions: Questions,
     end: watch::Sender<bool>,
     /// Of the last configuration.
@@ -166,12 +166,7 @@ impl Hall {
         while let Ok(Some((word, handed))) = read(line) {
             match word {
                 Word::Stop => break,
-                Word::Routes(news) => {
-                    if let Some(routes) = &self.routes {
-                        drop(routes.send(news));
-                    }
-                }
-                Word::NoRoutes => self.routes = None,
+                Word::Routes(news) => drop(self.routes.send(news)),
                 Word::Member(question, is_member) => self.questions.answer(question, is_member),
                 Word::NotRenewed(questions, why) => drop(self.tell.send(News::NotRenewed(questions, why))),
                 Word::Renew(generation, questions, texts) => {
@@ -254,7 +249,6 @@ fn news(line: &OwnedFd, word: Word, handed: Vec<OwnedFd>) -> io::Result<Option<N
         | Word::Renew(..)
         | Word::NotRenewed(..)
         | Word::Routes(_)
-        | Word::NoRoutes
         | Word::Member(..)
         | Word::Stop => {
             return Ok(None);

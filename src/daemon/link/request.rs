@@ -1,7 +1,7 @@
 //! What the prober asks for, as bytes: eight numbers of 32 bits, the first of which says what it is.
 
 use crate::engine::snapshot::Census;
-use crate::engine::{Egress, Namespace, Steer};
+use crate::engine::{Egress, Namespace, Steer, penalty};
 
 /// The length of every request.
 pub(in crate::daemon) const LENGTH: usize = 32;
@@ -65,7 +65,9 @@ impl Request {
         bytes.as_chunks().0.iter().zip(&mut numbers).for_each(|(bytes, number)| *number = u32::from_le_bytes(*bytes));
         Some(match numbers {
             [STEER, tunnel, 0, 0, 0, 0, 0, 0] => Self::Steer(Steer { tunnel, penalty: None }),
-            [STEER, tunnel, 1, penalty, 0, 0, 0, 0] => Self::Steer(Steer { tunnel, penalty: Some(penalty) }),
+            [STEER, tunnel, 1, penalty, 0, 0, 0, 0] if penalty::ALL.contains(&penalty) => {
+                Self::Steer(Steer { tunnel, penalty: Some(penalty) })
+            }
             [SEARCH, egress, 0, 0, 0, 0, 0, 0] => Self::Search(egress),
             [AGAIN, namespace, 0, 0, 0, 0, 0, 0] => Self::Again(namespace),
             [ALIVE, unknown, healthy, degraded, down, penalised, 0, 0] => {
@@ -104,6 +106,10 @@ mod tests {
         let steer = Request::Steer(Steer { tunnel: 7, penalty: None }).bytes();
         assert_eq!(Request::parse(&steer[..LENGTH - 1]), None);
         assert_eq!(Request::parse(&[&steer[..], &[0]].concat()), None);
+        // A penalty that no state has would make routes equal that are not, or get behind the backstop.
+        for penalty in [1, 100, 499_999, 2_500_000, u32::MAX] {
+            assert_eq!(Request::parse(&Request::Steer(Steer { tunnel: 7, penalty: Some(penalty) }).bytes()), None);
+        }
         for (place, value) in [(0, 0), (0, 77), (8, 2), (31, 1)] {
             let mut other = steer;
             other[place] = value;

@@ -1,5 +1,6 @@
 //! One prober's life, as the steward sees it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -7,11 +8,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::vigil::Vigil;
 use crate::daemon::keeper::Keeper;
 use crate::daemon::kernel::{self, Line, News, Wish};
 use crate::daemon::link::{Outward, Parcel, Word};
-use crate::daemon::space::Space;
-use crate::engine::Time;
+use crate::daemon::space::{Space, Way};
+use crate::engine::{Need, Time};
 use crate::io::letters;
 use crate::io::local;
 use nix::unistd::{Gid, Uid};
@@ -21,6 +23,8 @@ use tokio::sync::Semaphore;
 pub(crate) const COMMAND: &str = "prober";
 /// Look-ups of users at once: more than a prober asks for at a time.
 const LOOKUPS: usize = 16;
+/// The kernel ends a process that was killed at once, unless that waits for a disk.
+const KILLED: Duration = Duration::from_secs(2);
 /// Whether it has ended is asked this often.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -29,8 +33,9 @@ pub(super) struct Life {
     /// What opens its sockets.
     pub(super) line: Line,
     child: Child,
-    /// When it last showed that it goes on.
-    pub(super) shown: Time,
+    pub(super) vigil: Vigil,
+    /// What it was handed, and has not said to be of no use.
+    handed: BTreeSet<Need>,
     /// Of which tunnels it has said what they cost.
     pub(super) told: Vec<bool>,
     /// Look-ups that may still be begun.
@@ -47,21 +52,52 @@ impl Life {
         let outward = Outward::start(theirs)?;
         outward.say(first);
         let known = std::iter::from_fn(|| line.news.try_recv().ok());
-        found.into_iter().chain(known).flat_map(Parcel::of).for_each(|parcel| outward.say(parcel));
-        outward.say(Word::Go);
-        Ok(Self {
-            outward,
-            line,
-            child,
-            shown: now,
-            told: vec![false; tunnels],
-            lookups: Arc::new(Semaphore::new(LOOKUPS)),
-        })
+        let found: Vec<News> = found.into_iter().chain(known).collect();
+        let lookups = Arc::new(Semaphore::new(LOOKUPS));
+        let (vigil, handed, told) = (Vigil::new(now), BTreeSet::new(), vec![false; tunnels]);
+        let mut life = Self { outward, line, child, vigil, handed, told, lookups };
+        found.into_iter().for_each(|news| life.tell(news));
+        life.outward.say(Word::Go);
+        Ok(life)
+    }
+
+    /// Passes on what the thread of sockets tells.
+    pub(super) fn tell(&mut self, news: News) {
+        let handed = &mut self.handed;
+        let mut note = |egress, way: &Result<Way, String>| {
+            let need = Need::Egress(egress);
+            if way.is_ok() {
+                handed.insert(need)
+            } else {
+                handed.remove(&need)
+            };
+        };
+        match &news {
+            News::Way(egress, way) => note(*egress, way),
+            News::There(namespace, sockets) => {
+                sockets.ways.iter().for_each(|(egress, way)| note(*egress, way));
+                handed.insert(Need::Namespace(*namespace));
+            }
+            News::Missing(..)
+            | News::Associations(..)
+            | News::Withheld(..)
+            | News::Renewed(_)
+            | News::NotRenewed(..) => {}
+        }
+        Parcel::of(news).into_iter().for_each(|parcel| self.outward.say(parcel));
+    }
+
+    /// Asks for what the prober says that it lacks: once for each time that it was handed it, so that it cannot
+    /// have more opened than it takes.
+    pub(super) fn lack(&mut self, need: Need, wish: Wish) {
+        if self.handed.remove(&need) {
+            self.wish(wish);
+        }
     }
 
     /// Asks for something where sockets are opened.
     pub(super) fn wish(&self, wish: Wish) {
-        // The thread may have ended; then nothing is opened any more, and that has been said.
+        // The thread may have ended; that is seen where its news are waited for.
         drop(self.line.wishes.send(wish));
     }
 
@@ -81,32 +117,38 @@ impl Life {
     /// Has it end, and waits for that.
     pub(super) async fn stop(mut self, patience: Duration) {
         self.outward.say(Word::Stop);
-        let ended = async {
-            // An error would be that it is not there.
-            while matches!(self.child.try_wait(), Ok(None)) {
-                tokio::time::sleep(POLL).await;
-            }
-        };
-        if tokio::time::timeout(patience, ended).await.is_err() {
+        if ended(&mut self.child, patience).await.is_none() {
             tracing::warn!("the prober does not end by itself, and is ended");
         }
-        self.bury();
+        self.bury().await;
     }
 
-    /// Makes sure that it has ended.
-    pub(super) fn bury(mut self) -> Option<ExitStatus> {
+    /// Makes sure that it has ended: how, if it has.
+    pub(super) async fn bury(mut self) -> Option<ExitStatus> {
         // It may have ended by itself.
         let _ = self.child.kill();
-        self.child.wait().ok()
+        let status = ended(&mut self.child, KILLED).await;
+        if status.is_none() {
+            // It waits for a disk that does not answer; once that does, there is nothing left of it.
+            tracing::warn!("the prober was killed, and the kernel has not ended it yet");
+        }
+        status
     }
 }
 
-/// The next news of the thread that opens sockets; none ever once it has ended.
-pub(super) async fn news(line: &mut Line) -> News {
-    match line.news.recv().await {
-        Some(news) => news,
-        None => std::future::pending().await,
-    }
+/// How a process has ended, if it does so by then.
+async fn ended(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    let ended = async {
+        loop {
+            match child.try_wait() {
+                Ok(None) => tokio::time::sleep(POLL).await,
+                Ok(status) => return status,
+                // It is not there.
+                Err(_) => return None,
+            }
+        }
+    };
+    tokio::time::timeout(patience, ended).await.ok().flatten()
 }
 
 /// A prober, and the line to it. The line is its standard input: so it needs no number, and nothing else of

@@ -15,6 +15,9 @@ use crate::daemon::link::Packed;
 use crate::daemon::plan::Plan;
 use crate::io::local::NotReloaded;
 
+/// Questions that may wait: more than a prober has clients.
+const QUESTIONS: usize = 1_024;
+
 /// Gathers the texts of the configuration.
 pub type Load = Arc<dyn Fn() -> Texts + Send + Sync>;
 
@@ -56,7 +59,7 @@ impl Reload {
     /// Has the files read as they are from now on.
     pub(super) fn ask(&mut self, question: Option<u32>) {
         self.wanted = true;
-        self.asked.extend(question);
+        self.asked.extend(question.filter(|_| self.asked.len() < QUESTIONS));
         self.begin();
     }
 

@@ -78,18 +78,30 @@ fn undrained(mode: &str) {
     let text = super::stage::configuration(&kernel, &format!("{esp}{}{}", tunnel(1, ""), stage.usual_routes()));
     stage.site.write("adit.conf", &text);
     stage.make_patient();
-    let _daemon = stage.site.daemon();
+    let mut daemon = stage.site.daemon();
     stage.site.await_state("two", "healthy");
     stage.await_all_installed();
     assert_eq!(stage.site.state("one"), "unknown");
     let found = stage.ours();
-    stage.site.say(&["drain", "one", "--down"]);
-    eventually("a move", || stage.ours() != found);
-    assert!(holds_within(SOON, &mut || agrees(&stage, mode)), "{:#?}, {:#?}", stage.routes(), stage.ours());
-    stage.site.say(&["undrain", "one"]);
-    stage.await_ours(&found, "a drain that has ended");
-    assert!(holds_within(SOON, &mut || agrees(&stage, mode)), "{:#?}", stage.routes());
-    assert_eq!(stage.site.state("one"), "unknown", "else this shows nothing");
+    for meanwhile in ["nothing", "a reload", "a restart"] {
+        stage.site.say(&["drain", "one", "--down"]);
+        eventually("a move", || stage.ours() != found);
+        assert!(holds_within(SOON, &mut || agrees(&stage, mode)), "{:#?}, {:#?}", stage.routes(), stage.ours());
+        match meanwhile {
+            "a reload" => drop(stage.site.say(&["reload"])),
+            "a restart" => {
+                daemon.send(Signal::SIGTERM);
+                assert!(daemon.end().success());
+                daemon = stage.site.daemon();
+                stage.await_all_installed();
+            }
+            _ => {}
+        }
+        stage.site.say(&["undrain", "one"]);
+        stage.await_ours(&found, &format!("a drain that has ended, after {meanwhile}"));
+        assert!(holds_within(SOON, &mut || agrees(&stage, mode)), "{:#?}", stage.routes());
+        assert_eq!(stage.site.state("one"), "unknown", "else this shows nothing");
+    }
 }
 
 /// Whether what is said of each route's metric is what the kernel has, by metric or in one route for all.
