@@ -19,7 +19,7 @@
 //! | [`mod@records`] | the pairs that ESP tunnels start with |
 //! | `renewal` | another configuration on its way, and taking it |
 //! | [`steer`] | whoever keeps the kernel's routes |
-//! | `tell` | events on their way out |
+//! | `tell`, `recording` | events on their way out: to the log, to a file |
 
 mod keeper;
 mod kept;
@@ -31,6 +31,7 @@ mod outside;
 pub mod plan;
 pub mod prober;
 mod pulse;
+mod recording;
 pub mod records;
 mod renewal;
 mod space;
@@ -41,8 +42,7 @@ mod tell;
 
 pub use tell::message_id;
 
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -66,6 +66,7 @@ use outlet::Refusal;
 use outside::{Host, Outside};
 use plan::Plan;
 use pulse::Pulse;
+use recording::Recording;
 use records::Records;
 use renewal::{Reloads, Renewal, Waiting};
 use spaces::Spaces;
@@ -104,7 +105,7 @@ pub struct Daemon {
     outgoing: Vec<(Transmit, usize)>,
     questions: mpsc::Receiver<Question>,
     last_event: watch::Sender<u64>,
-    record: Option<BufWriter<File>>,
+    record: Option<Recording>,
     state_dir: Option<PathBuf>,
     machine: Identity,
     /// The way to the record of sequence numbers, for questions.
@@ -134,7 +135,7 @@ impl Daemon {
     pub fn start(mut plan: Plan) -> io::Result<(Self, Handle, Option<Bound>)> {
         plan.epoch = random().map(u64::from_ne_bytes)?;
         let outside = Outside::here(&mut plan)?;
-        let host = Host::open(&mut plan)?;
+        let host = Host::open(&mut plan);
         Self::begin(plan, host, outside)
     }
 
@@ -142,7 +143,7 @@ impl Daemon {
         let Host { machine, record, settings } = host;
         let Outside { found, line, steersman, steers, bound, pulse, generation } = outside;
         let mut spaces = Spaces::new(&plan.spaces());
-        let record = record.map(BufWriter::new);
+        let record = record.map(Recording::begin);
         let clock = Clock::start();
         let Records { clerk, starts } = records::of_plan(&plan, machine, clock.wall())?;
         let kernel = line.map(|Line { news, wishes }| {
@@ -246,10 +247,15 @@ impl Daemon {
         }
         self.engine.handle_stop(self.clock.now());
         self.tell();
+        let end = self.clock.now() + recording::FAREWELL;
         self.bid_farewell().await;
         // After the last question: it may have drained a tunnel.
         if let Some(memory) = self.memory.take() {
             memory.stop(&self.engine, &self.clock);
+        }
+        // Beside all that, it has been written so far.
+        if let Some(record) = self.record.take() {
+            record.stop(end.since(self.clock.now()));
         }
     }
 
@@ -471,13 +477,8 @@ impl Daemon {
             tracing::warn!(missed, "more happened at once than the ring of events holds");
         }
         self.engine.events().after(self.told).for_each(tell::log);
-        if let Some(mut record) = self.record.take() {
-            match tell::write(self.engine.events(), self.told, &mut record) {
-                Ok(()) => self.record = Some(record),
-                // A full disk, say. Probing is worth more than its recording.
-                Err(error) => tracing::error!(%error, "the recording has failed and ends here"),
-            }
-        }
+        let now = self.clock.now();
+        self.record = self.record.take().and_then(|record| record.tell(&mut self.engine, now, self.told));
         self.told = last;
         self.last_event.send_replace(last);
     }

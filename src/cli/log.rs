@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
@@ -15,6 +16,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::io::journal::{self, KIND, Layer};
 use crate::io::logbook::{Logbook, Sink};
 
+/// Bytes of entries that may wait: for as many as there are events in the engine's ring.
+const ROOM: usize = 4 << 20;
+/// How long the end may wait for them to be written.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Fields that bear this in the journal (as `ADIT_`) go without it on a terminal.
 const PREFIX: &str = "adit.";
 
@@ -30,7 +35,7 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.0.finish();
+        self.0.finish(FAREWELL);
     }
 }
 
@@ -55,13 +60,14 @@ fn filter() -> EnvFilter {
 }
 
 fn to_journal(sink: Sink, part: &'static str) -> Log {
-    let book = Logbook::new(sink, journal::lost);
+    let book = Logbook::new("log", sink, ROOM, journal::lost);
     tracing_subscriber::registry().with(filter()).with(Layer::new(Arc::clone(&book), part)).init();
     Log(book)
 }
 
 fn to_standard_error() -> Log {
-    let book = Logbook::new(Sink::StandardError, |count| format!("{}\n", journal::lost_in_words(count)).into_bytes());
+    let tell = |count| format!("{}\n", journal::lost_in_words(count)).into_bytes();
+    let book = Logbook::new("log", Sink::StandardError, ROOM, tell);
     let lines = Arc::clone(&book);
     let plain = debug_fn(write).delimited(" ");
     let layer = tracing_subscriber::fmt::layer().with_writer(move || Line(Arc::clone(&lines)));

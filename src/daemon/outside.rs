@@ -1,7 +1,6 @@
 //! What a loop has from outside itself: opened sockets, news of the kernel, whoever keeps its routes, the
 //! local socket. All from threads of this process, or from the steward.
 
-use std::fs::{File, OpenOptions};
 use std::io;
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -10,31 +9,27 @@ use super::keeper::Keeper;
 use super::kernel::{self, Line, News};
 use super::link::{Request, Supplies};
 use super::plan::Plan;
+use super::recording;
 use super::steer::Steersman;
 use crate::config;
 use crate::engine::ledger::Identity;
 use crate::io::ledger::this_machine;
 use crate::io::local::{self, Bound};
+use crate::io::logbook::Sink;
 
 /// What is read or opened of the host's files before anything else; later a prober cannot any more.
 pub(super) struct Host {
     pub(super) machine: Identity,
-    pub(super) record: Option<File>,
+    pub(super) record: Option<Sink>,
     /// What was written of the daemon itself.
     pub(super) settings: Option<config::Daemon>,
 }
 
 impl Host {
     /// Opens the recording, if there is to be one, and asks which machine this is.
-    ///
-    /// # Errors
-    /// The recording cannot be written.
-    pub(super) fn open(plan: &mut Plan) -> io::Result<Self> {
-        let record = plan.record.take().map(|path| {
-            let file = OpenOptions::new().create(true).append(true).open(&path);
-            file.map_err(|error| io::Error::new(error.kind(), format!("cannot record to {}: {error}", path.display())))
-        });
-        Ok(Self { machine: this_machine(), record: record.transpose()?, settings: None })
+    pub(super) fn open(plan: &mut Plan) -> Self {
+        let record = plan.record.take().and_then(|path| recording::open(&path));
+        Self { machine: this_machine(), record, settings: None }
     }
 }
 

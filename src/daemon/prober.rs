@@ -54,7 +54,7 @@ pub fn serve<F: FnOnce()>(line: OwnedFd, log: impl FnOnce(Option<OwnedFd>) -> F)
     let settings = config.daemon.clone();
     let mut plan = Plan::new(config).dry(dry_run);
     plan.epoch = epoch;
-    let host = Host { settings: Some(settings), ..Host::open(&mut plan)? };
+    let host = Host { settings: Some(settings), ..Host::open(&mut plan) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     shut_in(plan.state_dir.as_deref())?;
     // From here on there are threads.

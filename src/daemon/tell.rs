@@ -1,22 +1,6 @@
-//! Events on their way out: to the log, and to a recording.
+//! Events on their way to the log.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-
-use crate::engine::event::{Event, Kind, Ring};
-
-/// Appends the events after `since` to a recording, saying so if some are no longer there.
-pub(super) fn write(events: &Ring, since: u64, record: &mut BufWriter<File>) -> io::Result<()> {
-    let missed = events.missed(since);
-    if missed > 0 {
-        writeln!(record, r#"{{"kind":"gap","missed":{missed}}}"#)?;
-    }
-    for event in events.after(since) {
-        serde_json::to_writer(&mut *record, event)?;
-        record.write_all(b"\n")?;
-    }
-    record.flush()
-}
+use crate::engine::event::{Event, Kind};
 
 /// The kind of an event to the journal's catalogue (`MESSAGE_ID`): one for ever.
 #[must_use]

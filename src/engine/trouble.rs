@@ -21,7 +21,7 @@ use super::time::WallTime;
 use super::{Ear, Engine, Time};
 
 /// Every kind of trouble that is told, and what it means. The names are for ever.
-pub const KINDS: [(&str, &str); 12] = [
+pub const KINDS: [(&str, &str); 13] = [
     ("stall", "this process was stopped or starved"),
     ("suspend", "the host slept"),
     ("clock-step", "the wall clock was set"),
@@ -33,6 +33,7 @@ pub const KINDS: [(&str, &str); 12] = [
     ("kernel-overrun", "the kernel told more of its routes than could be heard"),
     ("memory", "what is known of the tunnels could not be written down"),
     ("memory-lost", "what was known of the tunnels could not be read"),
+    ("recording", "events were left out of the recording"),
     ("fail-static", "too many tunnels went down while this host was in trouble"),
 ];
 
@@ -206,6 +207,11 @@ impl Engine {
     fn deaf(&mut self, now: Time, ear: Ear, name: &'static str, reason: &str) {
         self.deaf.insert(ear, (now, name));
         self.fault(now, None, name, reason);
+    }
+
+    /// Events are left out of the recording.
+    pub fn handle_unrecorded(&mut self, now: Time, why: &str) {
+        self.fault(now, None, "recording", why);
     }
 
     /// The prober's own troubles, the last of each kind.

@@ -1,24 +1,27 @@
-//! The log's way out: whoever has something to say never waits for whoever takes it.
+//! The way out of the log, and of the recording: whoever has something to say never waits for whoever takes it.
 //!
-//! A journal that hangs on a bad disk, or a terminal whose output was stopped, would otherwise stop the loop,
-//! and that looks as if tunnels were sick. So entries wait in a queue, a thread writes them, and what does not
-//! fit is counted and told of.
+//! A journal that hangs on a bad disk, a terminal whose output was stopped, or a recording on a disk that does
+//! not answer would otherwise stop the loop, and that looks as if tunnels were sick. So entries wait in a
+//! queue, a thread writes them, and what does not fit is counted, and told of in its place.
 
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
+
 use super::{journal, letters};
 
-/// Entries that may wait: as many as there are events in the engine's ring.
-const WAITING: usize = 4096;
-/// How long the end may wait for them to be written.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// What an entry takes beside its bytes.
+const BESIDE: usize = 64;
 
 /// Where entries go.
 #[derive(Debug)]
@@ -29,14 +32,33 @@ pub enum Sink {
     Journal(UnixDatagram),
     /// The journal, by way of another process: see [`journal::relay`].
     Relay(OwnedFd),
+    /// Lines in a file. A failure is its end: after a line that was cut off, another one cannot be told from it.
+    File(File),
 }
 
 impl Sink {
-    fn write(&self, entry: &[u8]) -> io::Result<()> {
+    /// A file that lines are appended to. Opening it waits for nobody: a FIFO must have its reader (fifo(7)).
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn file(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = file.map_err(|error| match error.raw_os_error() {
+            Some(libc::ENXIO) => io::Error::new(error.kind(), "nobody reads it, or there is no such device"),
+            _ => error,
+        })?;
+        // From here on it is the business of a thread that may wait.
+        let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
+        fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
+        Ok(Self::File(file))
+    }
+
+    fn write(&mut self, entry: &[u8]) -> io::Result<()> {
         match self {
             Self::StandardError => io::stderr().write_all(entry),
             Self::Journal(socket) => journal::send(socket, entry),
             Self::Relay(line) => letters::note(line, entry),
+            Self::File(file) => file.write_all(entry),
         }
     }
 }
@@ -44,142 +66,223 @@ impl Sink {
 /// The entries that are on their way.
 #[derive(Debug)]
 pub struct Logbook {
-    entries: SyncSender<Entry>,
-    lost: Arc<AtomicU64>,
+    shared: Arc<Shared>,
     /// Whoever will write, until it does.
     desk: Mutex<Option<Desk>>,
 }
 
 #[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    news: Condvar,
+    /// Bytes that may wait.
+    room: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    entries: Vec<Entry>,
+    /// What these take, and those that are being written.
+    taken: usize,
+    /// Lines in them that are not written yet.
+    unwritten: u64,
+    /// Lines that are lost since the last entry, which is to be told before the next one.
+    lost: u64,
+    /// Nothing is written any more, or will be after these.
+    is_over: bool,
+    failure: Option<io::Error>,
+}
+
+#[derive(Debug)]
 enum Entry {
-    Text(Vec<u8>),
+    /// So many lines.
+    Text(Vec<u8>, u64),
+    /// Here so many are lost.
+    Lost(u64),
     /// To be answered when all before it has been written.
     Mark(Sender<()>),
 }
 
-impl Logbook {
-    /// A book that nobody writes yet: a process that will be confined must have no thread before. `tell` makes
-    /// an entry of how many are lost.
-    #[must_use]
-    pub fn new(sink: Sink, tell: fn(u64) -> Vec<u8>) -> Arc<Self> {
-        let (entries, inbox) = sync_channel(WAITING);
-        let lost = Arc::new(AtomicU64::new(0));
-        let desk = Desk { inbox, lost: Arc::clone(&lost), sink, tell };
-        Arc::new(Self { entries, lost, desk: Mutex::new(Some(desk)) })
+impl Entry {
+    const fn takes(&self) -> usize {
+        match self {
+            Self::Text(bytes, _) => bytes.capacity() + BESIDE,
+            Self::Lost(_) | Self::Mark(_) => 0,
+        }
+    }
+}
+
+impl Queue {
+    fn tell_of_lost(&mut self) {
+        let lost = std::mem::take(&mut self.lost);
+        if lost > 0 {
+            self.unwritten += lost;
+            self.entries.push(Entry::Lost(lost));
+        }
     }
 
-    /// Puts an entry down, or counts it as lost.
+    fn end(&mut self, failure: io::Error) {
+        self.is_over = true;
+        self.failure = Some(failure);
+        // Whoever waits for a mark is told by this.
+        self.entries.clear();
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Logbook {
+    /// A book that nobody writes yet: a process that will be confined must have no thread before. The thread
+    /// has this name. Entries of so many bytes may wait, those that are being written among them; `tell` makes
+    /// an entry of how many lines are lost.
+    #[must_use]
+    pub fn new(name: &'static str, sink: Sink, room: usize, tell: fn(u64) -> Vec<u8>) -> Arc<Self> {
+        let shared = Arc::new(Shared { queue: Mutex::default(), news: Condvar::new(), room });
+        let desk = Desk { name, shared: Arc::clone(&shared), sink, tell, is_failing: false };
+        Arc::new(Self { shared, desk: Mutex::new(Some(desk)) })
+    }
+
+    /// Puts an entry of one line down, or counts it as lost.
     pub fn put(&self, entry: Vec<u8>) {
-        if self.entries.try_send(Entry::Text(entry)).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        self.put_lines(entry, 1);
+    }
+
+    /// Puts an entry of so many lines down, or counts them as lost. How many are lost since the last one that
+    /// was put down: 0 if this one was.
+    pub fn put_lines(&self, entry: Vec<u8>, lines: u64) -> u64 {
+        let mut queue = self.shared.queue();
+        let entry = Entry::Text(entry, lines);
+        if queue.is_over || entry.takes() > self.shared.room.saturating_sub(queue.taken) {
+            queue.lost += lines;
+            return queue.lost;
         }
+        queue.tell_of_lost();
+        queue.taken += entry.takes();
+        queue.unwritten += lines;
+        queue.entries.push(entry);
+        drop(queue);
+        self.shared.news.notify_one();
+        0
+    }
+
+    /// Counts lines as lost that are no longer to be had: told of before the next one.
+    pub fn lose(&self, lines: u64) {
+        self.shared.queue().lost += lines;
+    }
+
+    /// Why nothing is written any more, said once.
+    #[must_use]
+    pub fn failure(&self) -> Option<io::Error> {
+        self.shared.queue().failure.take()
     }
 
     /// Starts the thread that writes, if it has not been started.
     pub fn begin(&self) {
         let desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Without room for a thread there is no log, and nobody who could be told.
-        let _ = desk.map(|desk| thread::Builder::new().name("log".to_owned()).spawn(move || desk.serve()));
+        let thread = desk.map(|desk| thread::Builder::new().name(desk.name.to_owned()).spawn(move || desk.serve()));
+        if let Some(Err(error)) = thread {
+            self.shared.queue().end(error);
+        }
     }
 
-    /// Waits until everything has been written, but not for long.
-    pub fn finish(&self) {
+    /// Waits until everything has been written, but not for long; how many lines are not.
+    pub fn finish(&self, patience: Duration) -> u64 {
         self.begin();
         let (written, wait) = channel();
-        if self.entries.try_send(Entry::Mark(written)).is_ok() {
-            // Too late, or nobody writes: either way this was the end.
-            let _ = wait.recv_timeout(FAREWELL);
-        }
+        let mut queue = self.shared.queue();
+        queue.tell_of_lost();
+        // Where all is over it is dropped, and nobody waits.
+        let mark = Some(Entry::Mark(written)).filter(|_| !queue.is_over);
+        queue.entries.extend(mark);
+        drop(queue);
+        self.shared.news.notify_one();
+        // Too late, or nobody writes: either way this was the end.
+        let _ = wait.recv_timeout(patience);
+        let queue = self.shared.queue();
+        queue.unwritten + queue.lost
+    }
+}
+
+impl Drop for Logbook {
+    fn drop(&mut self) {
+        self.shared.queue().is_over = true;
+        self.shared.news.notify_one();
     }
 }
 
 #[derive(Debug)]
 struct Desk {
-    inbox: Receiver<Entry>,
-    lost: Arc<AtomicU64>,
+    name: &'static str,
+    shared: Arc<Shared>,
     sink: Sink,
     tell: fn(u64) -> Vec<u8>,
+    /// Whether the last entry could not be written.
+    is_failing: bool,
 }
 
 impl Desk {
-    fn serve(self) {
-        for entry in &self.inbox {
-            match entry {
-                Entry::Text(entry) => self.write(&entry),
-                // It may not have waited.
-                Entry::Mark(written) => drop(written.send(())),
+    fn serve(mut self) {
+        while let Some(entries) = self.take() {
+            let taken: usize = entries.iter().map(Entry::takes).sum();
+            let mut marks = Vec::new();
+            for entry in entries {
+                let outcome = match entry {
+                    Entry::Text(bytes, lines) => self.write(&bytes, lines),
+                    Entry::Lost(lines) => self.write(&(self.tell)(lines), lines),
+                    Entry::Mark(written) => {
+                        marks.push(written);
+                        Ok(())
+                    }
+                };
+                if let Err(error) = outcome {
+                    return self.shared.queue().end(error);
+                }
             }
-            let lost = self.lost.swap(0, Ordering::Relaxed);
-            if lost > 0 && self.sink.write(&(self.tell)(lost)).is_err() {
-                self.lost.fetch_add(lost, Ordering::Relaxed);
+            // All at once: where room is short, that makes few gaps, and long ones.
+            self.shared.queue().taken -= taken;
+            for written in marks {
+                // Whoever waited finds the room that this made. It may not have waited.
+                let _ = written.send(());
             }
         }
     }
 
-    fn write(&self, entry: &[u8]) {
-        if self.sink.write(entry).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+    /// Waits for entries.
+    fn take(&self) -> Option<Vec<Entry>> {
+        let mut queue = self.shared.queue();
+        loop {
+            // Where nothing can be written, the next entry shows whether that goes on.
+            if queue.entries.is_empty() && !self.is_failing {
+                queue.tell_of_lost();
+            }
+            if !queue.entries.is_empty() {
+                return Some(std::mem::take(&mut queue.entries));
+            }
+            if queue.is_over {
+                return None;
+            }
+            queue = self.shared.news.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// # Errors
+    /// That was the end.
+    fn write(&mut self, bytes: &[u8], lines: u64) -> io::Result<()> {
+        let outcome = self.sink.write(bytes);
+        self.is_failing = outcome.is_err();
+        match (outcome, &self.sink) {
+            (Err(error), Sink::File(_)) => return Err(error),
+            (Err(_), Sink::StandardError | Sink::Journal(_) | Sink::Relay(_)) => self.shared.queue().lost += lines,
+            (Ok(()), _) => {}
+        }
+        self.shared.queue().unwritten -= lines;
+        Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::clock::Clock;
-    use super::*;
-
-    fn told(lost: u64) -> Vec<u8> {
-        format!("{lost} lost").into_bytes()
-    }
-
-    fn next(line: &OwnedFd) -> String {
-        let mut buffer = [0; 64];
-        let length = letters::read_note(line, &mut buffer).unwrap().unwrap();
-        String::from_utf8(buffer[..length].to_vec()).unwrap()
-    }
-
-    #[test]
-    fn entries_are_written_in_their_order_and_the_end_waits_for_them() {
-        let (ours, theirs) = letters::line().unwrap();
-        let book = Logbook::new(Sink::Relay(ours), told);
-        book.put(b"before anybody writes".to_vec());
-        book.begin();
-        book.put(b"after".to_vec());
-        book.finish();
-        assert_eq!([next(&theirs), next(&theirs)], ["before anybody writes", "after"]);
-    }
-
-    #[test]
-    fn whoever_does_not_take_them_holds_nobody_up_and_is_told_how_many_are_lost() {
-        let (ours, theirs) = letters::line().unwrap();
-        let book = Logbook::new(Sink::Relay(ours), told);
-        book.begin();
-        let begin = Clock::start();
-        let many = 3 * u64::try_from(WAITING).unwrap();
-        (0..many).for_each(|number| book.put(number.to_string().into_bytes()));
-        assert!(begin.age() < Duration::from_secs(5), "it waits for its reader");
-        let begin = Clock::start();
-        book.finish();
-        assert!(begin.age() < 2 * FAREWELL, "even the end");
-        let (mut read, mut lost) = (0, 0);
-        while read + lost < many {
-            match next(&theirs).strip_suffix(" lost") {
-                Some(number) => lost += number.parse::<u64>().unwrap(),
-                None => read += 1,
-            }
-        }
-        assert!(lost > 0 && read >= u64::try_from(WAITING).unwrap(), "{read} read, {lost} lost");
-    }
-
-    #[test]
-    fn a_sink_that_is_gone_is_no_end() {
-        let (ours, theirs) = letters::line().unwrap();
-        drop(theirs);
-        let book = Logbook::new(Sink::Relay(ours), told);
-        book.put(b"to nobody".to_vec());
-        book.finish();
-        book.put(b"to nobody".to_vec());
-        book.finish();
-        assert_eq!(book.lost.load(Ordering::Relaxed), 2);
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@
 //! | [`netns`] | running something inside a network namespace; which one stands under a name |
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
 //! | [`sandbox`] | the walls of a process that strangers can reach |
-//! | [`logbook`] | the log's way out, for which nobody waits |
+//! | [`logbook`] | the way out of the log and of the recording, for which nobody waits |
 //! | [`journal`] | entries with fields for systemd's journal |
 //! | [`device`] | sending through one of the kernel's own tunnel devices |
 //! | [`xfrm`] | watching the kernel's security associations |

@@ -42,6 +42,11 @@ fn disks(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
             full_disk,
         )
         .needing(Case::with_two_users),
+        lent(
+            "fault_14_a_recording_that_nobody_takes_stops_nothing",
+            "a disk that says nothing is waited for by a thread of its own; nothing is missing in the recording once it goes on",
+            netns("recording::one_that_nobody_takes_stops_nothing"),
+        ),
     ]
 }
 

@@ -46,6 +46,7 @@ of_netns! {
     "../netns/memory.rs" memory
     "../netns/parts.rs" parts
     "../netns/paths.rs" paths
+    "../netns/recording.rs" recording
     "../netns/sealed.rs" sealed
     "../netns/silent.rs" silent
     "../netns/site.rs" site
@@ -79,6 +80,7 @@ fn rows() -> Vec<Row> {
         memory::cases(),
         parts::cases(),
         paths::cases(),
+        recording::cases(),
         sealed::cases(),
         silent::cases(),
         spaces::cases(),

@@ -17,6 +17,7 @@
 //! | [`site`] | a place for the built program |
 //! | [`commands`] | the built program, end to end |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
+//! | [`recording`] | the built program with a recording that nobody takes |
 //! | [`silent`] | the built program where it must not or cannot seal, and what it says then |
 //! | [`spaces`] | the built program where namespaces and devices are missing, come and go |
 //! | [`fib`] | the kernel's routes, objects and rules: changed by us and seen by `ip`, and the other way round |
@@ -57,6 +58,7 @@ mod memory;
 mod metrics;
 mod parts;
 mod paths;
+mod recording;
 mod reload;
 mod sealed;
 mod silent;
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         metrics::cases(),
         parts::cases(),
         paths::cases(),
+        recording::cases(),
         reload::cases(),
         devices::cases(),
         discover::cases(),
