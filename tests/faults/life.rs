@@ -38,7 +38,8 @@ fn disks(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
         ),
         row(
             "fault_14_a_full_disk_moves_nothing",
-            "no room for states and recordings: told as local faults, zero transitions; and there again once there is room",
+            "no room for states: told as a local fault, zero transitions, and there again once there is room; \
+             a recording ends, and the log says so",
             full_disk,
         )
         .needing(Case::with_two_users),

@@ -52,7 +52,7 @@ impl Drop for Stopped {
 /// busy, and not only the daemon.
 pub(crate) struct Canary {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<usize>,
+    thread: JoinHandle<u64>,
 }
 
 impl Canary {
@@ -64,18 +64,22 @@ impl Canary {
             while !stopped.load(Ordering::Relaxed) {
                 let asleep = crate::kills::now();
                 std::thread::sleep(Duration::from_millis(5));
-                late += usize::from(asleep.elapsed() > adit::engine::STALL);
+                late += stalls_in(asleep.elapsed());
             }
             late
         });
         Self { stop, thread }
     }
 
-    /// How often it was late.
-    pub(crate) fn end(self) -> usize {
+    /// How often it was late; one that was late for long counts as often as the daemon can have been meanwhile.
+    pub(crate) fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
+}
+
+fn stalls_in(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos() / adit::engine::STALL.as_nanos()).unwrap()
 }
 
 /// Processes that get hardly any processor time, until this is dropped: by a quota where there is a

@@ -62,16 +62,17 @@ fn soak() {
         mix(seed, drawn) % below
     };
     let mut model = Model::start(seed);
-    let mut done = 0_u64;
+    let (mut done, mut well) = (0_u64, 0);
     while clock.age() < length {
         let deed = Deed::draw(&mut draw);
         if done.is_multiple_of(10) {
             println!("{:>6} s  {done} deeds so far", clock.age().as_secs());
         }
+        well += model.well();
         model.suffer(deed);
         done += 1;
     }
     model.end();
-    println!("{done} deeds in {} s", clock.age().as_secs());
+    println!("{done} deeds in {} s, and {well} times a tunnel that had no reason to be sick", clock.age().as_secs());
     assert!(done >= 3, "too few to prove anything");
 }

@@ -1,13 +1,17 @@
 //! What must be so, whatever happens:
 //!
 //! - a tunnel whose far end is dead is down, within a bound; one whose far end is there is not, within a bound;
-//! - no tunnel whose far end was there all the time goes down for a moment, whatever happens to adit;
+//! - no tunnel whose far end was there all the time is called sick for a moment, whatever happens to adit: from when it
+//!   is healthy until its far end dies no probe fails and it does not become degraded, nor is it ever down while its far
+//!   end is there;
 //! - what an operator has drained stays drained;
 //! - numbers of events only grow, over all restarts;
 //! - after a restart without damage no state has changed, and nothing panics.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -18,127 +22,85 @@ use crate::site::{Running, Site, TUNNELS};
 
 pub(crate) struct Model {
     seed: u64,
-    site: Site,
-    daemon: Option<Running>,
+    pub(crate) site: Site,
+    pub(crate) daemon: Option<Running>,
     /// The far end of each tunnel, while it is there.
-    far: [Option<Running>; 2],
-    drained: [bool; 2],
+    pub(crate) far: [Option<Running>; 2],
+    pub(crate) drained: [bool; 2],
+    /// Whether each tunnel was last told to be healthy.
+    healthy: [bool; 2],
+    /// Since which deed it has had no reason to be anything else.
+    pub(crate) well: [Option<usize>; 2],
     /// The greatest number of an event that was seen.
     last: u64,
+    /// What all daemons have written down of their events.
+    recording: BufReader<File>,
+    /// The beginning of its next line.
+    line: Vec<u8>,
     /// All that was done.
-    done: Vec<Deed>,
+    pub(crate) done: Vec<Deed>,
     /// Clients that do not hang up.
-    clients: Vec<UnixStream>,
+    pub(crate) clients: Vec<UnixStream>,
     /// Of all daemons so far.
-    logs: String,
+    pub(crate) logs: String,
 }
 
 impl Model {
     pub(crate) fn start(seed: u64) -> Self {
         let site = Site::new();
         let (daemon, [ams, fra]) = site.healthy();
-        let far = [Some(ams), Some(fra)];
-        let (drained, last, done, clients) = ([false; 2], 0, Vec::new(), Vec::new());
-        Self { seed, site, daemon: Some(daemon), far, drained, last, done, clients, logs: String::new() }
+        let recording = BufReader::new(File::open(site.path("record.jsonl")).unwrap());
+        let mut model = Self {
+            seed,
+            site,
+            daemon: Some(daemon),
+            far: [Some(ams), Some(fra)],
+            drained: [false; 2],
+            healthy: [false; 2],
+            well: [None; 2],
+            last: 0,
+            recording,
+            line: Vec::new(),
+            done: Vec::new(),
+            clients: Vec::new(),
+            logs: String::new(),
+        };
+        model.hear();
+        model.require(model.healthy == [true; 2], "both are healthy");
+        model.well = [Some(0); 2];
+        model
     }
 
     /// Does something, and sees that all is as it must be afterwards.
     pub(crate) fn suffer(&mut self, deed: Deed) {
+        let before = self.states();
+        // What is told from here on is of this deed.
+        self.hear();
         self.done.push(deed);
-        let before = self.are_down();
         self.carry_out(deed);
         if matches!(deed, Deed::KillProber | Deed::KillAll | Deed::Restart) {
-            self.require(self.are_down() == before, "who is down is so after a restart, too, at once");
+            self.compare(before);
         }
         self.settle();
         self.hear();
+        for tunnel in [0, 1] {
+            if self.healthy[tunnel] && self.far[tunnel].is_some() {
+                self.well[tunnel].get_or_insert(self.done.len());
+            }
+        }
+    }
+
+    /// How many tunnels it would be a mistake to call sick now.
+    pub(crate) fn well(&self) -> usize {
+        self.well.iter().flatten().count()
     }
 
     pub(crate) fn end(mut self) {
+        // What was done last may show late.
+        self.suffer(Deed::Rest(Duration::from_secs(1)));
         self.stop(Signal::SIGTERM);
+        self.hear_the_dead();
         self.require(!self.logs.contains("panicked"), "nothing panics");
-    }
-
-    fn carry_out(&mut self, deed: Deed) {
-        match deed {
-            Deed::Cut(tunnel) => self.far[tunnel] = None,
-            Deed::Heal(tunnel) if self.far[tunnel].is_none() => {
-                self.far[tunnel] = Some(self.site.far(TUNNELS[tunnel]));
-            }
-            Deed::Heal(_) => {}
-            Deed::Stop(span) => {
-                self.daemon().send_prober(Signal::SIGSTOP);
-                std::thread::sleep(span);
-                self.daemon().send_prober(Signal::SIGCONT);
-            }
-            Deed::KillProber => {
-                let before = self.daemon().prober();
-                self.daemon().send_prober(Signal::SIGKILL);
-                eventually("another prober", || self.daemon().prober() != before);
-            }
-            Deed::KillAll => self.begin_after(Signal::SIGKILL),
-            Deed::Restart => self.begin_after(Signal::SIGTERM),
-            Deed::Reload => self.require(self.site.adit(&["reload"]).status.success(), "the same configuration holds"),
-            Deed::BadReload => self.reload_badly(),
-            Deed::Drain(tunnel) => {
-                let what = if self.drained[tunnel] { "undrain" } else { "drain" };
-                self.site.say(&[what, TUNNELS[tunnel]]);
-                self.drained[tunnel] ^= true;
-            }
-            Deed::Clients(count) => self.come(count),
-            Deed::Damage => self.damage(),
-            Deed::Rest(span) => std::thread::sleep(span),
-        }
-    }
-
-    fn daemon(&self) -> &Running {
-        self.daemon.as_ref().expect("a daemon")
-    }
-
-    fn stop(&mut self, signal: Signal) {
-        let daemon = self.daemon.take().expect("a daemon");
-        daemon.send(signal);
-        let ended = daemon.end();
-        self.require(signal == Signal::SIGKILL || ended.success(), "it ends well");
-        self.logs.push_str(&self.site.read("adit.conf.log"));
-    }
-
-    fn begin_after(&mut self, signal: Signal) {
-        self.stop(signal);
-        self.daemon = Some(self.site.daemon());
-    }
-
-    fn reload_badly(&self) {
-        let right = self.site.read("adit.conf");
-        self.site.write("adit.conf", &format!("{right}\n[[tunnel]]\nname = 7\n"));
-        let answer = self.site.adit(&["reload"]);
-        self.site.write("adit.conf", &right);
-        self.require(answer.status.code() == Some(78), "a wrong configuration is refused");
-    }
-
-    fn come(&mut self, count: u64) {
-        self.clients.clear();
-        for number in 0..count {
-            // More than there are places for may be hung up on.
-            let Ok(mut client) = UnixStream::connect(self.site.path("adit.sock")) else { continue };
-            let _ = client.write_all(b"GET /v1/tunnels HTTP/1.1\r\nHost: ");
-            if number.is_multiple_of(2) {
-                self.clients.push(client);
-            }
-        }
-    }
-
-    fn damage(&mut self) {
-        self.stop(Signal::SIGKILL);
-        let path = self.site.path("state/states");
-        if let Ok(mut bytes) = std::fs::read(&path) {
-            let middle = bytes.len() / 2;
-            bytes[middle] ^= 0x10;
-            std::fs::write(&path, bytes).unwrap();
-            // A drain was in that file only.
-            self.drained = [false; 2];
-        }
-        self.daemon = Some(self.site.daemon());
     }
 
     fn view(&self, tunnel: usize) -> Value {
@@ -147,15 +109,25 @@ impl Model {
         serde_json::from_slice(&answer.stdout).unwrap_or_default()
     }
 
-    fn are_down(&self) -> [bool; 2] {
+    fn states(&self) -> [String; 2] {
         [0, 1].map(|tunnel| {
-            let mut state = Value::Null;
+            let mut state = None;
             eventually("an answer", || {
-                state = self.view(tunnel)["state"].clone();
-                state.is_string()
+                state = self.view(tunnel)["state"].as_str().map(str::to_owned);
+                state.is_some()
             });
-            state == "down"
+            state.unwrap()
         })
+    }
+
+    /// What is known is known after a restart, too, at once.
+    fn compare(&self, before: [String; 2]) {
+        for (tunnel, (before, after)) in before.into_iter().zip(self.states()).enumerate() {
+            // What was told a moment ago may not have been on the disk.
+            let is_well = self.well[tunnel].is_some_and(|since| since + 3 < self.done.len());
+            let holds = (before == "down") == (after == "down") && (after == "healthy" || !is_well);
+            self.require(holds, &format!("{}: {before} before a restart, {after} after it", TUNNELS[tunnel]));
+        }
     }
 
     /// Waits until what is said agrees with what is.
@@ -166,7 +138,8 @@ impl Model {
                 view = self.view(tunnel);
                 let is_right = match view["state"].as_str() {
                     Some("down") => self.far[tunnel].is_none(),
-                    Some("healthy" | "degraded") => self.far[tunnel].is_some(),
+                    Some("healthy") => self.far[tunnel].is_some(),
+                    Some("degraded") => self.far[tunnel].is_some() && self.well[tunnel].is_none(),
                     _ => false,
                 };
                 is_right && view["drained"] == self.drained[tunnel]
@@ -179,21 +152,53 @@ impl Model {
     /// Hears what has been told since the last time.
     fn hear(&mut self) {
         let text = self.site.say(&["events", "--json", "--since", &self.last.to_string()]);
-        let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        for event in events.iter().filter(|event| event["kind"] != "gap") {
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        for event in events.filter(|event| event["kind"] != "gap") {
             let id = event["id"].as_u64().unwrap();
             self.require(id > self.last, &format!("numbers grow: {id} after {}", self.last));
-            self.last = id;
-            if event["kind"] == "transition" && event["to"] == "down" {
-                let tunnel = TUNNELS.iter().position(|name| event["tunnel"] == *name).unwrap();
-                self.require(self.far[tunnel].is_none(), &format!("it was there all the time: {event}"));
+            self.take(id, &event);
+        }
+    }
+
+    /// Reads what a process that has ended, or its successor, told since, and cannot be asked for any more.
+    pub(crate) fn hear_the_dead(&mut self) {
+        while self.recording.read_until(b'\n', &mut self.line).unwrap() > 0 && self.line.ends_with(b"\n") {
+            // A kill may have torn it.
+            let event: Value = serde_json::from_slice(&std::mem::take(&mut self.line)).unwrap_or_default();
+            if let Some(id) = event["id"].as_u64().filter(|id| *id > self.last) {
+                self.take(id, &event);
             }
         }
     }
 
-    fn require(&self, holds: bool, what: &str) {
+    fn take(&mut self, id: u64, event: &Value) {
+        self.last = id;
+        let Some(tunnel) = TUNNELS.iter().position(|name| event["tunnel"] == *name) else { return };
+        let (alive, well) = (self.far[tunnel].is_some(), self.well[tunnel].is_some());
+        let text = |name: &str| event[name].as_str().unwrap_or_default();
+        let is_right = match (text("kind"), text("from"), text("to")) {
+            ("sample", ..) => !well || event["ok"] != false,
+            ("transition", _, "down") | ("transition", "unknown", "degraded") => !alive,
+            ("transition", "down", "degraded") => alive,
+            ("transition", "healthy", "degraded") => !well,
+            // Of a far end that dies just now it may be told a moment late.
+            ("transition", _, to) => to == "healthy",
+            _ => true,
+        };
+        self.require(is_right, &format!("with its far end there: {alive}, and well: {well}: {event}"));
+        if event["kind"] == "transition" {
+            self.healthy[tunnel] = event["to"] == "healthy";
+        }
+    }
+
+    pub(crate) fn require(&self, holds: bool, what: &str) {
         let Self { seed, done, .. } = self;
-        let log = || self.site.read("adit.conf.log");
+        let log = || {
+            // What it is about may be of the daemon before.
+            let (before, now) = (self.logs.lines(), self.site.read("adit.conf.log"));
+            let lines: Vec<&str> = before.chain(now.lines()).collect();
+            lines[lines.len().saturating_sub(40)..].join("\n")
+        };
         let last = &done[done.len().saturating_sub(12)..];
         assert!(holds, "{what}\nseed {seed}, deed {}, the last: {last:?}\n{}", done.len(), log());
     }
