@@ -84,7 +84,7 @@ impl Deed {
 impl Model {
     pub(crate) fn carry_out(&mut self, deed: Deed) {
         match deed {
-            Deed::Cut(tunnel) => (self.far[tunnel], self.well[tunnel]) = (None, None),
+            Deed::Cut(tunnel) => (self.far[tunnel], self.well[tunnel]) = (None, false),
             Deed::Heal(tunnel) if self.far[tunnel].is_none() => {
                 self.far[tunnel] = Some(self.site.far(TUNNELS[tunnel]));
                 std::thread::sleep(LAST_OUTCOME);
@@ -174,9 +174,8 @@ impl Model {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 0x10;
             std::fs::write(&path, bytes).unwrap();
-            // A drain was in that file only, and verdicts are found anew.
+            // A drain was in that file only.
             self.drained = [false; 2];
-            self.well = self.well.map(|well| well.map(|_| self.done.len()));
         }
         self.begin();
     }

@@ -6,19 +6,25 @@
 //!   end is there;
 //! - what an operator has drained stays drained;
 //! - numbers of events only grow, over all restarts;
-//! - after a restart without damage no state has changed, and nothing panics.
+//! - after a restart without damage no state has changed: none after a stop, and after a kill none but of a moment before;
+//! - nothing panics.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use adit::engine::Time;
+use adit::io::clock::Clock;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::deeds::Deed;
 use crate::kit::eventually;
 use crate::site::{Running, Site, TUNNELS};
+
+/// Until a verdict is on the disk: at once, and if changes go on, once a second; and a disk may be busy.
+const WRITTEN: Duration = Duration::from_secs(2);
 
 pub(crate) struct Model {
     seed: u64,
@@ -29,8 +35,11 @@ pub(crate) struct Model {
     pub(crate) drained: [bool; 2],
     /// Whether each tunnel was last told to be healthy.
     healthy: [bool; 2],
-    /// Since which deed it has had no reason to be anything else.
-    pub(crate) well: [Option<usize>; 2],
+    /// Whether it has had no reason to be anything else since.
+    pub(crate) well: [bool; 2],
+    /// When its last transition was heard of.
+    told: [Time; 2],
+    clock: Clock,
     /// The greatest number of an event that was seen.
     last: u64,
     /// What all daemons have written down of their events.
@@ -57,7 +66,9 @@ impl Model {
             far: [Some(ams), Some(fra)],
             drained: [false; 2],
             healthy: [false; 2],
-            well: [None; 2],
+            well: [false; 2],
+            told: [Time::ZERO; 2],
+            clock: Clock::start(),
             last: 0,
             recording,
             line: Vec::new(),
@@ -67,7 +78,7 @@ impl Model {
         };
         model.hear();
         model.require(model.healthy == [true; 2], "both are healthy");
-        model.well = [Some(0); 2];
+        model.well = [true; 2];
         model
     }
 
@@ -77,22 +88,21 @@ impl Model {
         // What is told from here on is of this deed.
         self.hear();
         self.done.push(deed);
+        let is_written = self.told.map(|at| deed == Deed::Restart || self.clock.now().since(at) > WRITTEN);
         self.carry_out(deed);
         if matches!(deed, Deed::KillProber | Deed::KillAll | Deed::Restart) {
-            self.compare(before);
+            self.compare(&before, is_written);
         }
         self.settle();
         self.hear();
         for tunnel in [0, 1] {
-            if self.healthy[tunnel] && self.far[tunnel].is_some() {
-                self.well[tunnel].get_or_insert(self.done.len());
-            }
+            self.well[tunnel] |= self.healthy[tunnel] && self.far[tunnel].is_some();
         }
     }
 
     /// How many tunnels it would be a mistake to call sick now.
     pub(crate) fn well(&self) -> usize {
-        self.well.iter().flatten().count()
+        self.well.iter().filter(|well| **well).count()
     }
 
     pub(crate) fn end(mut self) {
@@ -120,13 +130,13 @@ impl Model {
         })
     }
 
-    /// What is known is known after a restart, too, at once.
-    fn compare(&self, before: [String; 2]) {
-        for (tunnel, (before, after)) in before.into_iter().zip(self.states()).enumerate() {
-            // What was told a moment ago may not have been on the disk.
-            let is_well = self.well[tunnel].is_some_and(|since| since + 3 < self.done.len());
-            let holds = (before == "down") == (after == "down") && (after == "healthy" || !is_well);
-            self.require(holds, &format!("{}: {before} before a restart, {after} after it", TUNNELS[tunnel]));
+    /// What is on the disk is known after a restart, too, at once.
+    fn compare(&self, before: &[String; 2], is_written: [bool; 2]) {
+        let after = self.states();
+        for tunnel in (0..2).filter(|tunnel| is_written[*tunnel]) {
+            let (name, before, after) = (TUNNELS[tunnel], &before[tunnel], &after[tunnel]);
+            let holds = (before == "down") == (after == "down") && (after == "healthy" || !self.well[tunnel]);
+            self.require(holds, &format!("{name}: {before} before a restart, {after} after it"));
         }
     }
 
@@ -139,7 +149,7 @@ impl Model {
                 let is_right = match view["state"].as_str() {
                     Some("down") => self.far[tunnel].is_none(),
                     Some("healthy") => self.far[tunnel].is_some(),
-                    Some("degraded") => self.far[tunnel].is_some() && self.well[tunnel].is_none(),
+                    Some("degraded") => self.far[tunnel].is_some() && !self.well[tunnel],
                     _ => false,
                 };
                 is_right && view["drained"] == self.drained[tunnel]
@@ -174,7 +184,7 @@ impl Model {
     fn take(&mut self, id: u64, event: &Value) {
         self.last = id;
         let Some(tunnel) = TUNNELS.iter().position(|name| event["tunnel"] == *name) else { return };
-        let (alive, well) = (self.far[tunnel].is_some(), self.well[tunnel].is_some());
+        let (alive, well) = (self.far[tunnel].is_some(), self.well[tunnel]);
         let text = |name: &str| event[name].as_str().unwrap_or_default();
         let is_right = match (text("kind"), text("from"), text("to")) {
             ("sample", ..) => !well || event["ok"] != false,
@@ -188,6 +198,7 @@ impl Model {
         self.require(is_right, &format!("with its far end there: {alive}, and well: {well}: {event}"));
         if event["kind"] == "transition" {
             self.healthy[tunnel] = event["to"] == "healthy";
+            self.told[tunnel] = self.clock.now();
         }
     }
 
