@@ -196,7 +196,8 @@ impl Daemon {
         daemon.remember();
         found.into_iter().try_for_each(|news| daemon.learn(news))?;
         daemon.hear_of_kernel();
-        let handle = Handle::new(ask, heard).recording(Arc::clone(&daemon.recorder)).reloading(reload);
+        let kept = daemon.memory.as_ref().map(Memory::kept);
+        let handle = Handle::new(ask, heard).recording(Arc::clone(&daemon.recorder)).reloading(reload).keeping(kept);
         Ok((daemon, handle, bound))
     }
 

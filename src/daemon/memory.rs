@@ -8,6 +8,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::engine::event::{Event, Kind as Told};
 use crate::engine::memory::{Kind, Memory as Remembered, Scribe};
 use crate::engine::{Engine, Time};
@@ -46,6 +48,8 @@ pub(super) struct Memory {
     seen: u64,
     /// When an event has this number, verdicts are written because of the numbers alone.
     enough: u64,
+    /// The last event all of whose consequences are on the disk.
+    kept: watch::Sender<u64>,
 }
 
 /// One of the files.
@@ -60,6 +64,8 @@ struct Page {
     told: Time,
     /// Whether something has happened that must not be forgotten.
     changed: bool,
+    /// The last event before the file on its way, and before the last one that is on the disk.
+    before: [u64; 2],
     /// Files are paid for until then.
     paid: Time,
     /// When the next one may be begun, if something has changed; and if nothing has.
@@ -78,10 +84,17 @@ impl Memory {
             writing: None,
             told: Time::ZERO,
             changed: false,
+            before: [0; 2],
             paid: Time::ZERO,
             next: [Time::ZERO; 2],
         });
-        Ok((Self { states, windows, seen: 0, enough: 0 }, memory, complaints))
+        let kept = watch::channel(0).0;
+        Ok((Self { states, windows, seen: 0, enough: 0, kept }, memory, complaints))
+    }
+
+    /// Up to which event verdicts and drains are on the disk.
+    pub(super) fn kept(&self) -> watch::Receiver<u64> {
+        self.kept.subscribe()
     }
 
     /// A little of it, at each turn.
@@ -92,6 +105,8 @@ impl Memory {
             self.enough = last + engine.events_ahead() / 4;
         }
         self.windows.turn(engine, now);
+        let [_, on_disk] = self.states.before;
+        self.kept.send_if_modified(|kept| std::mem::replace(kept, on_disk) != on_disk);
     }
 
     /// When there must be another turn.
@@ -176,6 +191,7 @@ impl Page {
         let begins = self.scribe.is_none() && self.writing.is_none() && now >= self.due();
         if begins {
             self.changed = false;
+            self.before[0] = engine.events().last();
             self.scribe = Some((Scribe::begin(self.kind, engine, now, false), Some(Step::Begin)));
         }
         self.go_on(engine, now);
@@ -205,7 +221,10 @@ impl Page {
             Kind::Windows => WINDOWS,
         };
         let next = match outcome {
-            Ok((took, bytes)) => next(&mut self.paid, self.kind, now, took, bytes),
+            Ok((took, bytes)) => {
+                self.before[1] = self.before[0];
+                next(&mut self.paid, self.kind, now, took, bytes)
+            }
             Err(why) => {
                 self.changed = true;
                 engine.handle_forgetful(now, &why);

@@ -118,6 +118,11 @@ fn reloads(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
             "nor after a kill -9",
             netns("memory::a_kill_forgets_nothing_and_tells_no_transition"),
         ),
+        lent(
+            "fault_38_a_drain_that_was_answered_outlives_a_kill_a_moment_later",
+            "what an operator was told holds: it is on the disk before the answer",
+            netns("memory::a_drain_that_was_answered_outlives_a_kill_a_moment_later"),
+        ),
         row(
             "fault_38_a_restart_writes_no_route",
             "not one write to the kernel's routes where nothing has changed, over a stop and over a kill -9",

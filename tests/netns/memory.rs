@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("memory::a_restart_forgets_nothing_and_tells_no_transition", || over(restart)),
         case("memory::a_kill_forgets_nothing_and_tells_no_transition", || over(kill)),
         case("memory::a_prober_that_is_killed_forgets_nothing", || over(kill_prober)),
+        case("memory::a_drain_that_was_answered_outlives_a_kill_a_moment_later", drained),
         case("memory::a_broken_file_is_set_aside_and_told", broken),
         case("memory::files_that_are_cut_off_are_told_of_together", cut_off),
         case("memory::what_is_older_than_five_minutes_is_stale_until_it_is_confirmed", stale),
@@ -85,6 +86,19 @@ fn over(end: impl Fn(&Site, Running) -> Running) {
         let sent = || view(&site, "ams-1")["counters"]["received"].as_u64().unwrap();
         eventually("more answers", || sent() >= 3);
         assert_eq!(view(&site, "ams-1")["state"], "degraded");
+    }
+    drop(daemon);
+}
+
+fn drained() {
+    let site = Site::new();
+    let (mut daemon, _far) = site.healthy();
+    // More in a row than may be on the disk at once.
+    for round in 0..16 {
+        let (what, expected) = if round % 2 == 0 { ("drain", true) } else { ("undrain", false) };
+        site.say(&[what, "fra-1"]);
+        daemon = if round % 4 < 2 { kill(&site, daemon) } else { kill_prober(&site, daemon) };
+        assert_eq!(view(&site, "fra-1")["drained"], expected, "round {round}");
     }
     drop(daemon);
 }

@@ -204,11 +204,17 @@ async fn set_drain(desk: &Desk, peer: Peer, name: String, drain: Option<Drain>) 
     if !may_change(peer, desk.admins.as_ref()).await {
         return Err(Problem::forbidden());
     }
-    let view = about(&desk.handle, name, move |engine, now, tunnel| {
+    let (view, told) = about(&desk.handle, name, move |engine, now, tunnel| {
+        let before = engine.events().last();
         engine.set_drain(now, tunnel, drain);
-        engine.tunnel(now, tunnel)
-    });
-    Ok(Json(view.await?).into_response())
+        let last = engine.events().last();
+        Some((engine.tunnel(now, tunnel)?, Some(last).filter(|last| *last > before)))
+    })
+    .await?;
+    if let Some(event) = told {
+        desk.handle.kept(event).await;
+    }
+    Ok(Json(view).into_response())
 }
 
 async fn reload(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>) -> Answer<Json<Applied>> {

@@ -29,6 +29,7 @@ mod shelf;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -41,6 +42,8 @@ use crate::engine::event::{Event, Ring};
 use crate::engine::{Engine, Reloaded, Time};
 use crate::io::ledger::Recorder;
 
+/// How long an answer waits for the disk.
+const KEPT: Duration = Duration::from_secs(2);
 /// Events handed to a follower at once.
 const EVENTS: usize = 256;
 
@@ -88,13 +91,15 @@ pub struct Handle {
     /// Set as soon as the record of sequence numbers can be used.
     recorder: Arc<OnceLock<Recorder>>,
     reloads: Option<mpsc::Sender<Asker>>,
+    /// Up to which event verdicts and drains are on the disk, where they are written at all.
+    kept: Option<watch::Receiver<u64>>,
 }
 
 impl Handle {
     /// A handle that asks over `questions` and hears of new events over `last_event`.
     #[must_use]
     pub fn new(questions: mpsc::Sender<Question>, last_event: watch::Receiver<u64>) -> Self {
-        Self { questions, last_event, recorder: Arc::default(), reloads: None }
+        Self { questions, last_event, recorder: Arc::default(), reloads: None, kept: None }
     }
 
     /// The same, with a way to the record of sequence numbers, now or later.
@@ -107,6 +112,20 @@ impl Handle {
     #[must_use]
     pub fn reloading(self, reloads: mpsc::Sender<Asker>) -> Self {
         Self { reloads: Some(reloads), ..self }
+    }
+
+    /// The same, told up to which event verdicts and drains are on the disk, if they are written.
+    #[must_use]
+    pub fn keeping(self, kept: Option<watch::Receiver<u64>>) -> Self {
+        Self { kept, ..self }
+    }
+
+    /// Waits until what this event has changed would survive a power cut; but not long for a disk that is slow to
+    /// answer, of which a local fault tells.
+    async fn kept(&self, event: u64) {
+        let Some(mut kept) = self.kept.clone() else { return };
+        // Either it is, or it has taken too long, or the loop has ended.
+        let _ = tokio::time::timeout(KEPT, kept.wait_for(|&kept| kept >= event)).await;
     }
 
     /// The way to the record of sequence numbers, if it can be used.
