@@ -1,9 +1,9 @@
 //! When what is known of the tunnels is written down.
 //!
 //! Verdicts and drains whenever one has changed: at once, and if changes go on, once a second; and else once a
-//! minute, which shows how young they are; samples now and then, and soon after a
-//! change. Each turn of the loop writes down a few tunnels ([`Scribe`]), and threads bring the files to the
-//! disk.
+//! minute, which shows how young they are. A drain never waits, because somebody waits for it. Samples now and
+//! then, and soon after a change. Each turn of the loop writes down a few tunnels ([`Scribe`]), and threads bring
+//! the files to the disk.
 
 use std::path::Path;
 use std::time::Duration;
@@ -64,6 +64,10 @@ struct Page {
     told: Time,
     /// Whether something has happened that must not be forgotten.
     changed: bool,
+    /// Somebody waits for it.
+    is_urgent: bool,
+    /// The file on its way is one of those that are paid for.
+    counts: bool,
     /// The last event before the file on its way, and before the last one that is on the disk.
     before: [u64; 2],
     /// Files are paid for until then.
@@ -84,6 +88,8 @@ impl Memory {
             writing: None,
             told: Time::ZERO,
             changed: false,
+            is_urgent: false,
+            counts: true,
             before: [0; 2],
             paid: Time::ZERO,
             next: [Time::ZERO; 2],
@@ -121,6 +127,7 @@ impl Memory {
             return;
         }
         let missed = events.missed(self.seen) > 0;
+        self.states.is_urgent |= events.after(self.seen).any(|event| matches!(event.kind, Told::Drain { .. }));
         let pages = [&mut self.states, &mut self.windows];
         if missed || events.after(self.seen).any(|event| matches!(event.kind, Told::Reload { .. })) {
             for page in pages {
@@ -190,6 +197,7 @@ impl Page {
         self.mind_silence(engine, now);
         let begins = self.scribe.is_none() && self.writing.is_none() && now >= self.due();
         if begins {
+            self.counts = !std::mem::take(&mut self.is_urgent);
             self.changed = false;
             self.before[0] = engine.events().last();
             self.scribe = Some((Scribe::begin(self.kind, engine, now, false), Some(Step::Begin)));
@@ -200,7 +208,7 @@ impl Page {
 
     /// When the next one is to begin.
     fn due(&self) -> Time {
-        self.next[usize::from(!self.changed)]
+        if self.is_urgent { Time::ZERO } else { self.next[usize::from(!self.changed)] }
     }
 
     /// A piece, if the thread takes it.
@@ -223,6 +231,11 @@ impl Page {
         let next = match outcome {
             Ok((took, bytes)) => {
                 self.before[1] = self.before[0];
+                if !self.counts {
+                    // Those that are paid for are so few that none of them has to wait for this one.
+                    self.next[1] = now + usual;
+                    return;
+                }
                 next(&mut self.paid, self.kind, now, took, bytes)
             }
             Err(why) => {

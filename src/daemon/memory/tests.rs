@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
+use crate::config::Config;
+use crate::daemon::plan::Plan;
 use crate::engine::memory::{Preface, Verdict, decode};
-use crate::engine::{Setup, WallTime};
+use crate::engine::{Drain, Setup, WallTime};
 use crate::wire::payload::{Key, Secret};
 
 const START: Time = Time::from_nanos(1_000_000_000_000);
@@ -19,11 +21,15 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
+        Self::of("")
+    }
+
+    fn of(config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (memory, ..) = Memory::open(&folder.path().join("state")).unwrap();
         let secret = Secret { key: Key::new([7; 16]), epoch: 1 };
         let setup = Setup {
-            tunnels: Vec::new(),
+            tunnels: Plan::new(Config::parse("adit.toml", config).unwrap()).tunnels,
             routes: Vec::new(),
             places: Vec::new(),
             steers: false,
@@ -69,6 +75,24 @@ impl Stage {
         let is_memory = |event: &&Event| matches!(event.kind, Told::LocalFault { fault: "memory", .. });
         self.engine.events().after(0).filter(is_memory).count()
     }
+}
+
+/// Somebody waits for each, and nothing else has to wait for them.
+#[test]
+fn drains_are_written_at_once_however_many_there_are() {
+    let mut stage =
+        Stage::of("[[tunnel]]\nname = \"t\"\nencapsulation = \"device\"\ninterface_address = \"10.0.0.0/31\"\n");
+    stage.run(1);
+    let kept = stage.memory.kept();
+    let free = stage.memory.states.next[0];
+    for round in 0..50 {
+        let drain = (round % 2 == 0).then_some(Drain::Down);
+        stage.engine.set_drain(stage.now, 0, drain);
+        stage.settle();
+        assert_eq!(*kept.borrow(), stage.engine.events().last(), "round {round}");
+        assert_eq!(stage.preface(Kind::States).unwrap().next_event, stage.engine.events().last() + 1);
+    }
+    assert_eq!(stage.memory.states.next[0], free);
 }
 
 impl Page {
