@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::by_hand::{Injector, Packet, Puppet, Tap};
 use crate::crowd::health;
-use crate::kit::{PATIENCE, eventually};
+use crate::kit::{PATIENCE, eventually, uninterrupted};
 use crate::sealed;
 use crate::site::Site;
 use crate::table::{Row, row};
@@ -188,7 +188,7 @@ fn esp_answer(site: &Site) -> Vec<u8> {
     let socket = netns::within(Some(&site.pair.near), open).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut bytes = vec![0; 2_048];
-    let length = (&socket).read(&mut bytes).unwrap();
+    let length = uninterrupted(|| (&socket).read(&mut bytes)).unwrap();
     bytes.truncate(length);
     assert_eq!(bytes[12..16], [192, 0, 2, 11], "an answer of the far end");
     bytes

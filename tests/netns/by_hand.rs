@@ -15,7 +15,7 @@ use adit::wire::{Ends, Family, icmp, payload};
 use nix::errno::Errno;
 use socket2::{Domain, Socket, Type};
 
-use crate::kit::eventually;
+use crate::kit::{eventually, uninterrupted};
 
 /// A probe, or an answer, as IPv4 in GRE over IPv4.
 #[derive(Debug, Clone)]
@@ -124,7 +124,7 @@ impl Tap {
     /// The next probe, if one comes soon.
     pub(crate) fn next(&self) -> Option<Packet> {
         let mut bytes = vec![0; 2_048];
-        let length = (&self.socket).read(&mut bytes).ok()?;
+        let length = uninterrupted(|| (&self.socket).read(&mut bytes)).ok()?;
         bytes.truncate(length);
         let packet = Packet { bytes };
         packet.payload().starts_with(&payload::MAGIC).then_some(packet)

@@ -52,6 +52,17 @@ pub(crate) const REQUEST_BARE: Style = Style { kind: Kind::Request, direction: D
 
 pub(crate) const ALL: u32 = 1_000_000;
 
+/// Asks once more when a signal, or the thaw of a frozen machine, comes between: the kernel does not by itself where a
+/// socket has a time limit (signal(7)).
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
 /// Waits until a condition holds.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     assert!(holds_within(PATIENCE, &mut condition), "not seen in {PATIENCE:?}: {what}");

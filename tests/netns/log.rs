@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
-use crate::kit::{eventually, ms};
+use crate::kit::{eventually, ms, uninterrupted};
 use crate::site::{Running, Site};
 use crate::{Case, case};
 
@@ -51,7 +51,7 @@ fn until(socket: &UnixDatagram, what: &str) -> Vec<String> {
     let mut seen = Vec::new();
     while !seen.last().is_some_and(|entry: &String| entry.contains(what)) {
         let mut buffer = [0; 65_536];
-        let length = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{error}: {seen:#?}"));
+        let length = uninterrupted(|| socket.recv(&mut buffer)).unwrap_or_else(|error| panic!("{error}: {seen:#?}"));
         seen.push(String::from_utf8(buffer[..length].to_vec()).unwrap());
     }
     seen

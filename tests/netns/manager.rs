@@ -6,7 +6,7 @@ use std::time::Duration;
 use adit::io::clock::Clock;
 use nix::sys::signal::Signal;
 
-use crate::kit::ms;
+use crate::kit::{ms, uninterrupted};
 use crate::site::{Running, Site};
 use crate::steering::stage::Stage;
 use crate::{Case, case};
@@ -34,7 +34,7 @@ impl Manager {
 
     fn next(&self) -> String {
         let mut buffer = [0; 4096];
-        let length = self.socket.recv(&mut buffer).expect("a word to the manager");
+        let length = uninterrupted(|| self.socket.recv(&mut buffer)).expect("a word to the manager");
         String::from_utf8(buffer[..length].to_vec()).unwrap()
     }
 
@@ -73,7 +73,7 @@ fn watchdog() {
     daemon.send_prober(Signal::SIGSTOP);
     while manager.socket.set_read_timeout(Some(ms(2_500))).is_ok() {
         let mut buffer = [0; 64];
-        if manager.socket.recv(&mut buffer).is_err() {
+        if uninterrupted(|| manager.socket.recv(&mut buffer)).is_err() {
             break;
         }
         assert!(begin.age() < Duration::from_secs(15), "it is fed though nothing goes on");

@@ -12,7 +12,7 @@ use adit::io::netns;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::kit::{PATIENCE, eventually, holds_within};
+use crate::kit::{PATIENCE, eventually, holds_within, uninterrupted};
 use crate::site::{NOBODY, Running, Site, adit};
 use crate::{Case, case};
 
@@ -452,7 +452,7 @@ fn an_ike_daemon_starts(site: &Site, any: &str, near: &str) {
     // RFC 3948 section 2.2: four zeros in place of an SPI; then IKE.
     there.send_to(b"\0\0\0\0IKE", near).unwrap();
     let mut bytes = [0; 2_048];
-    let ike = std::iter::repeat_with(|| here.recv(&mut bytes).map(|length| bytes[..length].to_vec()));
+    let ike = std::iter::repeat_with(|| uninterrupted(|| here.recv(&mut bytes)).map(|length| bytes[..length].to_vec()));
     assert!(ike.take(1_000).any(|packet| packet.unwrap() == b"\0\0\0\0IKE"));
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use socket2::{Domain, Socket, Type};
 use super::net::ip;
 use super::stage::Stage;
 use crate::kills::now;
-use crate::kit::{eventually, ms};
+use crate::kit::{eventually, ms, uninterrupted};
 
 /// One packet of each family is sent so often: a thousand a second.
 const PAUSE: Duration = ms(2);
@@ -245,6 +246,8 @@ impl Receiver {
     pub(crate) fn next(&self) -> Option<([u8; 5], usize)> {
         let mut bytes = [0; 5];
         let mut control = nix::cmsg_space!(nix::libc::in6_pktinfo);
+        // What is here is taken without waiting then.
+        uninterrupted(|| self.socket.peek(&mut [MaybeUninit::uninit()])).ok()?;
         let mut room = [IoSliceMut::new(&mut bytes)];
         let message =
             recvmsg::<SockaddrIn6>(self.socket.as_raw_fd(), &mut room, Some(&mut control), MsgFlags::empty()).ok()?;
