@@ -57,8 +57,12 @@ fn remembered(mode: &str) {
     stage.lose_all(0);
     stage.site.await_state("one", "down");
     stage.site.say(&["drain", "two"]);
-    let is_drained = |line: &&String| line.contains("metric 500200");
-    eventually("all metrics", || mode == "nexthop" || stage.ours().iter().filter(is_drained).count() == 2);
+    let steered: &[(&str, usize)] = match mode {
+        "nexthop" => &[("via 10.100.1.1 dev t1 metric 100", 1), ("via fd00:100:1::b dev t1 weight 1", 1)],
+        _ => &[("dev t0 metric 1000100", 2), ("dev t1 metric 500200", 2)],
+    };
+    let count = |sign: &str| stage.ours().iter().filter(|line| line.contains(sign)).count();
+    eventually("all is steered", || steered.iter().all(|(sign, times)| count(sign) == *times));
     stage.await_all_installed();
     let (wanted, witness) = (stage.ours(), Witness::watch(&stage));
     // What has changed is on a busy disk within a moment.
