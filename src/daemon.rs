@@ -17,10 +17,13 @@
 //! | `spaces`, `outlet` | what is open, on the side of the loop |
 //! | `kernel`, `keeper`, `kept` | a thread beside it: the kernel's associations; namespaces and devices that come and go |
 //! | [`mod@records`] | the pairs that ESP tunnels start with |
+//! | `hear` | what the loop hears of all these |
+//! | `transmit` | probes on their way out |
 //! | `renewal` | another configuration on its way, and taking it |
 //! | [`steer`] | whoever keeps the kernel's routes |
 //! | `tell`, `recording` | events on their way out: to the log, to a file |
 
+mod hear;
 mod keeper;
 mod kept;
 mod kernel;
@@ -39,11 +42,11 @@ mod spaces;
 pub mod steer;
 pub mod steward;
 mod tell;
+mod transmit;
 
 pub use tell::message_id;
 
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -54,7 +57,7 @@ use tokio::sync::{mpsc, watch};
 use crate::config;
 use crate::engine::esp::Reserve;
 use crate::engine::ledger::{Identity, Kind, NotReserved};
-use crate::engine::{Engine, Need, Setup, Transmit};
+use crate::engine::{Engine, Setup, Transmit};
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Recorder, Report};
 use crate::io::local::{Bound, Handle, Question};
@@ -62,7 +65,6 @@ use crate::io::raw::{Drained, Inbox};
 use crate::wire::payload::{Key, Secret};
 use kernel::{Line, News};
 use memory::Memory;
-use outlet::Refusal;
 use outside::{Host, Outside};
 use plan::Plan;
 use pulse::Pulse;
@@ -72,10 +74,6 @@ use renewal::{Reloads, Renewal, Waiting};
 use spaces::Spaces;
 use steer::Steersman;
 
-/// Bytes of probes that are gathered before they are sent: some 200 of the usual size.
-const OUTGOING: usize = 64 << 10;
-/// A probe that would not fit there is sent by itself; none is longer than this.
-const LONGEST: usize = 16 << 10;
 /// How long questions are still answered after the end of probing.
 const FAREWELL: Duration = Duration::from_millis(100);
 /// The longest sleep.
@@ -175,7 +173,7 @@ impl Daemon {
             clock,
             spaces,
             inbox: Inbox::default(),
-            buffer: vec![0; OUTGOING + LONGEST].into_boxed_slice(),
+            buffer: vec![0; transmit::ROOM].into_boxed_slice(),
             outgoing: Vec::new(),
             questions,
             last_event,
@@ -234,10 +232,10 @@ impl Daemon {
                 // Clients that ask without a pause must keep nobody of ours from being heard.
                 Some(report) = report(&mut self.clerk) => self.reserved(report),
                 // What comes after another configuration is told by its numbers.
-                news = news(&mut self.kernel), if self.renewing.is_none() => self.heard = Some(news),
+                news = hear::news(&mut self.kernel), if self.renewing.is_none() => self.heard = Some(news),
                 renewed = renewal::records(&mut self.renewing) => self.renewed = Some(renewed),
                 Some(asker) = self.reloads.next() => self.reloads.pass_on(asker),
-                news = kept(&mut self.steersman) => self.hear_of_routes(news),
+                news = hear::kept(&mut self.steersman) => self.hear_of_routes(news),
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 () = self.spaces.readable() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -319,63 +317,12 @@ impl Daemon {
         });
     }
 
-    /// Takes what is known of the kernel before anything is sent.
-    fn hear_of_kernel(&mut self) {
-        self.renew();
-        let next = |daemon: &mut Self| daemon.heard.take().or_else(|| daemon.kernel.as_mut()?.try_recv().ok());
-        while self.renewing.is_none()
-            && let Some(news) = next(self)
-        {
-            // What could not be used has been told, and is tried again.
-            let _ = self.learn(news);
-            self.renew();
-        }
-        self.spaces.note_interfaces(&mut self.engine);
-    }
-
-    fn learn(&mut self, news: News) -> io::Result<()> {
-        let (now, spaces, engine) = (self.clock.now(), &mut self.spaces, &mut self.engine);
-        match news {
-            News::There(namespace, sockets) => spaces.add(engine, now, namespace, sockets)?,
-            News::Missing(namespace, why) => spaces.remove(engine, now, namespace, &why),
-            News::Way(egress, way) => spaces.lead(engine, now, egress, way),
-            News::Associations(namespace, Ok(known)) => engine.handle_kernel_associations(now, namespace, known),
-            News::Associations(_, Err(why)) => engine.handle_unseen(now, &why),
-            News::Withheld(tunnel, why) => engine.handle_withheld(now, tunnel, why),
-            News::Renewed(renewal) => self.begin_renewal(renewal),
-            News::NotRenewed(questions, why) => self.refuse_renewal(&questions, &why),
-        }
-        Ok(())
-    }
-
     /// Passes on what tunnels cost; the kernel's routes follow.
     fn steer(&mut self) {
         while let Some(steer) = self.engine.poll_steer() {
             if let Some(steersman) = &self.steersman {
                 steersman.order(steer);
             }
-        }
-    }
-
-    fn hear_of_routes(&mut self, news: Option<steer::News>) {
-        let now = self.clock.now();
-        let Some(news) = news else {
-            let what = "nobody keeps the kernel's routes any more: they stay as they are; restart adit".to_owned();
-            return self.engine.handle_kernel_warning(now, what);
-        };
-        match news {
-            // That is for whoever waits for the whole daemon.
-            steer::News::Reconciled => {}
-            // Others are of routes that had these numbers before.
-            steer::News::Standings(generation, standings) if generation == self.generation => {
-                self.engine.handle_standings(standings);
-            }
-            steer::News::Standings(..) => {}
-            steer::News::Drift { netns, count, changes } => {
-                self.engine.handle_kernel_drift(now, netns, count, changes);
-            }
-            steer::News::Overrun => self.engine.handle_kernel_overrun(now),
-            steer::News::Warning(what) => self.engine.handle_kernel_warning(now, what),
         }
     }
 
@@ -420,53 +367,6 @@ impl Daemon {
         }
     }
 
-    fn transmit(&mut self) {
-        loop {
-            let mut used = 0;
-            // The clock is read for each probe: read once a batch, it would make the last one's
-            // round-trip time longer by the time that the others took.
-            while used < OUTGOING
-                && let Some(transmit) = self.engine.poll_transmit(self.clock.now(), &mut self.buffer[used..])
-            {
-                self.outgoing.push((transmit, used));
-                used += transmit.length;
-            }
-            if used == 0 {
-                return;
-            }
-            self.flush();
-        }
-    }
-
-    fn flush(&mut self) {
-        let mut lost = Vec::new();
-        for (egress, outlet) in (0..).zip(&self.spaces.outlets) {
-            let leaving: Vec<_> = self.outgoing.iter().filter(|(transmit, _)| transmit.egress == egress).collect();
-            if leaving.is_empty() {
-                continue;
-            }
-            let packet = |&&(transmit, at): &&(Transmit, usize)| -> (IpAddr, &[u8]) {
-                (transmit.destination, &self.buffer[at..at + transmit.length])
-            };
-            let packets: Vec<_> = leaving.iter().map(packet).collect();
-            outlet.send(&packets, |place, refusal| {
-                let (Transmit { tunnel, sequence, .. }, _) = *leaving[place];
-                let now = self.clock.now();
-                if refusal == Refusal::Gone && !lost.contains(&egress) {
-                    lost.push(egress);
-                    let why = format!("{} is missing", outlet.title());
-                    self.engine.handle_missing(now, Need::Egress(egress), outlet.title(), &why);
-                }
-                self.engine.handle_unsent(now, tunnel, sequence, refusal.unsent());
-            });
-        }
-        let sent = self.outgoing.iter().map(|(transmit, _)| (transmit.tunnel, transmit.sequence));
-        self.engine.handle_sent(self.clock.now(), sent);
-        self.outgoing.clear();
-        lost.into_iter().for_each(|egress| self.spaces.lose(egress));
-        self.spaces.note_interfaces(&mut self.engine);
-    }
-
     /// Passes new events on: to the log, the recording, the followers.
     fn tell(&mut self) {
         let last = self.engine.events().last();
@@ -496,26 +396,5 @@ async fn report(clerk: &mut Option<Clerk>) -> Option<Report> {
     match clerk {
         Some(clerk) => clerk.report().await,
         None => None,
-    }
-}
-
-/// The next news of the kernel's routes; `None` if nobody keeps them any more, and never anything where
-/// nobody was to.
-async fn kept(steersman: &mut Option<Steersman>) -> Option<steer::News> {
-    match steersman {
-        Some(steersman) => steersman.news().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The next news of the kernel; none ever, where nobody looks or it is no longer seen.
-async fn news(kernel: &mut Option<UnboundedReceiver<News>>) -> News {
-    let news = match kernel {
-        Some(kernel) => kernel.recv().await,
-        None => None,
-    };
-    match news {
-        Some(news) => news,
-        None => std::future::pending().await,
     }
 }

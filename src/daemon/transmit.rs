@@ -1,0 +1,63 @@
+//! Probes on their way out: gathered, sent by the batch, and told apart from those that the kernel did not take.
+
+use std::net::IpAddr;
+
+use super::Daemon;
+use super::outlet::Refusal;
+use crate::engine::{Need, Transmit};
+
+/// Bytes of probes that are gathered before they are sent: some 200 of the usual size.
+const OUTGOING: usize = 64 << 10;
+/// A probe that would not fit there is sent by itself; none is longer than this.
+const LONGEST: usize = 16 << 10;
+/// Room for both.
+pub(super) const ROOM: usize = OUTGOING + LONGEST;
+
+impl Daemon {
+    pub(super) fn transmit(&mut self) {
+        loop {
+            let mut used = 0;
+            // The clock is read for each probe: read once a batch, it would make the last one's
+            // round-trip time longer by the time that the others took.
+            while used < OUTGOING
+                && let Some(transmit) = self.engine.poll_transmit(self.clock.now(), &mut self.buffer[used..])
+            {
+                self.outgoing.push((transmit, used));
+                used += transmit.length;
+            }
+            if used == 0 {
+                return;
+            }
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut lost = Vec::new();
+        for (egress, outlet) in (0..).zip(&self.spaces.outlets) {
+            let leaving: Vec<_> = self.outgoing.iter().filter(|(transmit, _)| transmit.egress == egress).collect();
+            if leaving.is_empty() {
+                continue;
+            }
+            let packet = |&&(transmit, at): &&(Transmit, usize)| -> (IpAddr, &[u8]) {
+                (transmit.destination, &self.buffer[at..at + transmit.length])
+            };
+            let packets: Vec<_> = leaving.iter().map(packet).collect();
+            outlet.send(&packets, |place, refusal| {
+                let (Transmit { tunnel, sequence, .. }, _) = *leaving[place];
+                let now = self.clock.now();
+                if refusal == Refusal::Gone && !lost.contains(&egress) {
+                    lost.push(egress);
+                    let why = format!("{} is missing", outlet.title());
+                    self.engine.handle_missing(now, Need::Egress(egress), outlet.title(), &why);
+                }
+                self.engine.handle_unsent(now, tunnel, sequence, refusal.unsent());
+            });
+        }
+        let sent = self.outgoing.iter().map(|(transmit, _)| (transmit.tunnel, transmit.sequence));
+        self.engine.handle_sent(self.clock.now(), sent);
+        self.outgoing.clear();
+        lost.into_iter().for_each(|egress| self.spaces.lose(egress));
+        self.spaces.note_interfaces(&mut self.engine);
+    }
+}
