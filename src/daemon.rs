@@ -235,7 +235,7 @@ impl Daemon {
                 news = hear::news(&mut self.kernel), if self.renewing.is_none() => self.heard = Some(news),
                 renewed = renewal::records(&mut self.renewing) => self.renewed = Some(renewed),
                 Some(asker) = self.reloads.next() => self.reloads.pass_on(asker),
-                news = hear::kept(&mut self.steersman) => self.hear_of_routes(news),
+                news = steer::news(&mut self.steersman) => self.hear_of_routes(news),
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
                 () = self.spaces.readable() => {}
                 () = tokio::time::sleep(pause) => {}

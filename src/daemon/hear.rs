@@ -6,7 +6,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::Daemon;
 use super::kernel::News;
-use super::steer::{self, Steersman};
+use super::steer;
 
 impl Daemon {
     /// Takes what is known of the kernel before anything is sent.
@@ -58,15 +58,6 @@ impl Daemon {
             steer::News::Overrun => self.engine.handle_kernel_overrun(now),
             steer::News::Warning(what) => self.engine.handle_kernel_warning(now, what),
         }
-    }
-}
-
-/// The next news of the kernel's routes; `None` if nobody keeps them any more, and never anything where
-/// nobody was to.
-pub(super) async fn kept(steersman: &mut Option<Steersman>) -> Option<steer::News> {
-    match steersman {
-        Some(steersman) => steersman.news().await,
-        None => std::future::pending().await,
     }
 }
 

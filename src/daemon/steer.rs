@@ -147,6 +147,15 @@ impl Steersman {
     }
 }
 
+/// The next news of the kernel's routes; `None` if nobody keeps them any more, and never anything where
+/// nobody was to.
+pub(super) async fn news(steersman: &mut Option<Steersman>) -> Option<News> {
+    match steersman {
+        Some(steersman) => steersman.news().await,
+        None => std::future::pending().await,
+    }
+}
+
 struct Keeping {
     realms: Vec<Realm>,
     /// Named namespaces, and the realms that they are, by place.

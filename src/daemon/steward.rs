@@ -37,7 +37,7 @@ use crate::engine::{Need, Standing, Steer};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound};
 use crate::io::{journal, notify};
-use life::Life;
+use life::{KILLED, LINGERS, Life};
 pub use reload::Load;
 use reload::{Read, Reload, Stage, Taking};
 use vigil::LOOK;
@@ -144,8 +144,7 @@ impl Steward {
                         return Err(io::Error::other(format!("{what} has ended by a fault of adit's own")));
                     }
                     End::Early => {
-                        let how =
-                            life.bury().await.map_or_else(|| "how is not known".to_owned(), |how| how.to_string());
+                        let Some(how) = self.bury(life, &mut signal).await else { break };
                         tracing::error!("the prober has ended ({how}); another one goes on");
                         if let Some(taking) = self.reload.orphan() {
                             self.take(taking);
@@ -170,6 +169,32 @@ impl Steward {
             steersman.stop().await;
         }
         Ok(())
+    }
+
+    /// Ends a prober, and waits until it has: one that lingers has what it knows locked, and may still write it down,
+    /// so that a successor could neither read that nor keep it. How it has ended; `None` if a signal says meanwhile that
+    /// it is enough.
+    async fn bury(&mut self, mut life: Life, signal: &mut impl AsyncFnMut() -> Signal) -> Option<String> {
+        life.kill();
+        let mut told = false;
+        loop {
+            tokio::select! {
+                how = life.ended() => return Some(how),
+                signal = signal() => match signal {
+                    Signal::Stop => return None,
+                    Signal::Reload => self.reload.ask(None),
+                },
+                () = tokio::time::sleep(KILLED) => {
+                    // To start all of adit anew would not help.
+                    notify::alive();
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::error!("{LINGERS}; nothing is probed until it has ended, and routes stay");
+                        notify::status("nothing is probed: the prober was killed, and waits for a disk");
+                        self.census = None;
+                    }
+                }
+            }
+        }
     }
 
     /// Gives a prober everything that it needs.
@@ -217,7 +242,7 @@ impl Steward {
                     None => return End::Broken("the thread that opens sockets"),
                 },
                 read = self.reload.read() => self.open(life, read),
-                news = routes(&mut self.steersman) => match news {
+                news = steer::news(&mut self.steersman) => match news {
                     Some(news) => self.pass_on(life, news),
                     None => return End::Broken("the thread that keeps the kernel's routes"),
                 },
@@ -354,15 +379,6 @@ fn line(census: &Census) -> String {
     let unknown = if *unknown > 0 { format!(", {unknown} unknown") } else { String::new() };
     let routes = if *penalised == 1 { "route" } else { "routes" };
     format!("{healthy} healthy, {degraded} degraded, {down} down{unknown}; {penalised} {routes} penalised")
-}
-
-/// The next news of the kernel's routes; `None` if nobody keeps them any more, and never anything where
-/// nobody was to.
-async fn routes(steersman: &mut Option<Steersman>) -> Option<steer::News> {
-    match steersman {
-        Some(steersman) => steersman.news().await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

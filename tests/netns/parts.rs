@@ -5,15 +5,19 @@ use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
 use adit::io::clock::Clock;
 use adit::io::raw::{self, Leaving};
 use adit::io::{device, netns};
 use adit::wire::Family;
 use adit::wire::filter::{Pass, Protocol};
+use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::socket::setsockopt;
 // The macro's own parts must be in scope beside it.
+use nix::unistd::Pid;
 use nix::{libc, setsockopt_impl, sockopt_impl};
 use socket2::{SockFilter, SockRef};
 
@@ -30,6 +34,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("parts::what_is_handed_over_cannot_be_made_to_listen_to_more", locked).with_tun(),
         case("parts::a_prober_does_not_outlive_its_steward", orphan),
         case("parts::a_prober_that_does_not_go_on_is_replaced", stuck),
+        case("parts::a_prober_that_lingers_has_no_successor_until_it_has_ended", lingers),
         case("parts::what_is_typed_at_a_terminal_reaches_the_steward_only", group),
     ]
 }
@@ -131,6 +136,59 @@ fn stuck() {
     }
     site.await_state("ams-1", "healthy");
     assert!(site.read("adit.conf.log").contains("has not gone on"));
+}
+
+/// As one whose disk does not answer when it is killed: the kernel goes on to count it as there, with its locks.
+fn lingers() {
+    let site = Site::new();
+    let (daemon, _far) = site.healthy();
+    site.say(&["drain", "fra-1"]);
+    let before = daemon.prober();
+    let lingering = Lingering::make(before);
+    daemon.send_prober(Signal::SIGKILL);
+    let log = || site.read("adit.conf.log");
+    // Its end shows by its silence only.
+    eventually("a word about it", || log().contains("the kernel has not ended it yet"));
+    std::thread::sleep(ms(4_000));
+    assert_eq!(daemon.prober(), before, "nobody in its place");
+    drop(lingering);
+    eventually("a successor", || daemon.prober() != before && site.adit(&["status"]).status.success());
+    assert_eq!(site.state("fra-1"), "healthy");
+    let shown = site.json(&["status", "fra-1", "--json"]);
+    assert_eq!(shown["drained"], true, "{shown}");
+    assert!(site.transitions().is_empty(), "{:?}", site.transitions());
+    daemon.send(Signal::SIGTERM);
+    assert!(daemon.end().success());
+}
+
+/// Holds a process at its end, with all that it has open (ptrace(2), `PTRACE_O_TRACEEXIT`).
+struct Lingering {
+    release: Option<Sender<()>>,
+    tracer: Option<JoinHandle<()>>,
+}
+
+impl Lingering {
+    fn make(process: u32) -> Self {
+        let (release, released) = channel();
+        let (tell, held) = channel();
+        // Whoever traces is a thread, and lets go by ending.
+        let tracer = std::thread::spawn(move || {
+            let pid = Pid::from_raw(process.try_into().unwrap());
+            ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACEEXIT).unwrap();
+            tell.send(()).unwrap();
+            // An error is the end of whoever would say so.
+            let _ = released.recv();
+        });
+        held.recv().unwrap();
+        Self { release: Some(release), tracer: Some(tracer) }
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        drop(self.release.take());
+        self.tracer.take().map(JoinHandle::join);
+    }
 }
 
 fn group() {

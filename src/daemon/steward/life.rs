@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,9 @@ pub(crate) const COMMAND: &str = "prober";
 /// Look-ups of users at once: more than a prober asks for at a time.
 const LOOKUPS: usize = 16;
 /// The kernel ends a process that was killed at once, unless that waits for a disk.
-const KILLED: Duration = Duration::from_secs(2);
+pub(super) const KILLED: Duration = Duration::from_secs(2);
+/// What is said then.
+pub(super) const LINGERS: &str = "the prober was killed, but the kernel has not ended it yet: it waits for a disk, say";
 /// Whether it has ended is asked this often.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -117,38 +119,32 @@ impl Life {
     /// Has it end, and waits for that.
     pub(super) async fn stop(mut self, patience: Duration) {
         self.outward.say(Word::Stop);
-        if ended(&mut self.child, patience).await.is_none() {
-            tracing::warn!("the prober does not end by itself, and is ended");
+        if tokio::time::timeout(patience, self.ended()).await.is_ok() {
+            return;
         }
-        self.bury().await;
+        tracing::warn!("the prober does not end by itself, and is ended");
+        self.kill();
+        if tokio::time::timeout(KILLED, self.ended()).await.is_err() {
+            tracing::warn!("{LINGERS}");
+        }
     }
 
-    /// Makes sure that it has ended: how, if it has.
-    pub(super) async fn bury(mut self) -> Option<ExitStatus> {
+    pub(super) fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
-        let status = ended(&mut self.child, KILLED).await;
-        if status.is_none() {
-            // It waits for a disk that does not answer; once that does, there is nothing left of it.
-            tracing::warn!("the prober was killed, and the kernel has not ended it yet");
-        }
-        status
     }
-}
 
-/// How a process has ended, if it does so by then.
-async fn ended(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
-    let ended = async {
+    /// How it has ended, once it has.
+    pub(super) async fn ended(&mut self) -> String {
         loop {
-            match child.try_wait() {
+            match self.child.try_wait() {
                 Ok(None) => tokio::time::sleep(POLL).await,
-                Ok(status) => return status,
+                Ok(Some(status)) => return status.to_string(),
                 // It is not there.
-                Err(_) => return None,
+                Err(_) => return "how is not known".to_owned(),
             }
         }
-    };
-    tokio::time::timeout(patience, ended).await.ok().flatten()
+    }
 }
 
 /// A prober, and the line to it. The line is its standard input: so it needs no number, and nothing else of

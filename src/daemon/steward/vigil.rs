@@ -6,9 +6,9 @@ use crate::engine::Time;
 
 /// A prober that has not shown for so long that it goes on never will.
 const STUCK: Duration = Duration::from_secs(20);
-/// What it may take until it shows that for the first time: it has a configuration to read, and all that is known
-/// of its tunnels.
-const BIRTH: Duration = Duration::from_secs(100);
+/// So much longer may it take until it shows that for the first time: it has a configuration to read, and all that is
+/// known of its tunnels. Both together are less than the watchdog of the service has.
+const BIRTH: Duration = Duration::from_secs(30);
 /// How often it is looked whether it does.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn it_may_take_longer_to_begin() {
-        assert_eq!(end(&mut Vigil::new(BEGIN), 1..1_000), Some(121));
+        assert_eq!(end(&mut Vigil::new(BEGIN), 1..1_000), Some(51));
     }
 
     #[test]
