@@ -187,6 +187,36 @@ fn a_changed_tunnel_is_as_if_it_were_new_but_for_an_operators_drain() {
     assert_eq!(view.since, sim.engine.wall(sim.now));
 }
 
+/// A drain that ended says for as long as there is no verdict that traffic may come back, and no longer.
+#[test]
+fn of_a_changed_tunnel_nothing_is_said_because_of_a_drain_long_ago() {
+    let drain_and_undrain = |sim: &mut Sim| {
+        sim.command(|engine, now| engine.set_drain(now, 0, Some(Drain::Down)));
+        sim.command(|engine, now| engine.set_drain(now, 0, None));
+    };
+    let cost_after_reload = |sim: &mut Sim| {
+        while sim.engine.poll_steer().is_some() {}
+        sim.reload(Layout { steers: true, ..layout(vec![elsewhere(tunnel(0))]) });
+        std::iter::from_fn(|| sim.engine.poll_steer()).last().unwrap().penalty
+    };
+    let mut before_any_verdict = Sim::new(vec![tunnel(0)], Vec::new(), 1);
+    drain_and_undrain(&mut before_any_verdict);
+    assert_eq!(cost_after_reload(&mut before_any_verdict), Some(0), "it comes back from the drain");
+
+    let mut judged_since = Sim::new(vec![tunnel(0)], Vec::new(), 1);
+    drain_and_undrain(&mut judged_since);
+    judged_since.run_to(0, State::Healthy, ms(5_000));
+    judged_since.cut(0);
+    judged_since.run_to(0, State::Down, ms(10_000));
+    assert_eq!(cost_after_reload(&mut judged_since), None, "its routes stay as they were found");
+
+    let mut judged_before = Sim::new(vec![tunnel(0)], Vec::new(), 1);
+    judged_before.cut(0);
+    judged_before.run_to(0, State::Down, ms(10_000));
+    drain_and_undrain(&mut judged_before);
+    assert_eq!(cost_after_reload(&mut judged_before), None, "its routes stay as they were found");
+}
+
 #[test]
 fn other_numbers_of_a_check_keep_what_is_known() {
     let mut sim = Sim::new(vec![tunnel(0)], Vec::new(), 1);

@@ -127,12 +127,12 @@ impl Memory {
             return;
         }
         let missed = events.missed(self.seen) > 0;
-        self.states.is_urgent |= events.after(self.seen).any(|event| matches!(event.kind, Told::Drain { .. }));
+        self.states.is_urgent |= engine.last_drain() > self.seen;
         let pages = [&mut self.states, &mut self.windows];
         if missed || events.after(self.seen).any(|event| matches!(event.kind, Told::Reload { .. })) {
             for page in pages {
-                // It counts on the tunnels being in their places.
-                page.scribe = None;
+                // It counts on the tunnels being in their places. Whoever waits for it goes on to wait.
+                page.is_urgent |= page.scribe.take().is_some() && !page.counts;
                 page.changed = true;
             }
         } else if events.after(self.seen).any(matters) {

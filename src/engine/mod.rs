@@ -135,6 +135,7 @@ pub struct Engine {
     timers: Timers,
     outbox: Outbox,
     events: Ring,
+    last_drain: u64,
     secret: Secret,
     record: bool,
     rejects: [u64; Reject::COUNT],
@@ -196,6 +197,7 @@ impl Engine {
             timers: Timers::default(),
             outbox: Outbox::default(),
             events: Ring::default(),
+            last_drain: 0,
             secret,
             record,
             rejects: [0; Reject::COUNT],
@@ -256,10 +258,18 @@ impl Engine {
             return;
         }
         prober.drain = drain;
-        prober.undrained = drain.is_none();
+        // A verdict says what the tunnel costs without it.
+        prober.undrained = drain.is_none() && !prober.is_judged();
         let (name, penalty) = (prober.settings.name.clone(), prober.penalty());
         self.tell(now, Kind::Drain { tunnel: name, drained: drain.is_some(), penalty });
+        self.last_drain = self.events.last();
         self.steer(now, tunnel);
+    }
+
+    /// The number of the last event by which this run has drained a tunnel or the opposite; 0 without one.
+    #[must_use]
+    pub const fn last_drain(&self) -> u64 {
+        self.last_drain
     }
 
     /// The kernel's tunnel devices by which probes leave have these indices now, by egress; 0 is one that

@@ -194,11 +194,16 @@ impl Prober {
         penalty::penalty(self.held.unwrap_or(self.health.state()), self.drain)
     }
 
+    /// Whether there is a verdict, its own or one that is held from before it could not be probed.
+    pub(super) fn is_judged(&self) -> bool {
+        self.held.is_some() || self.health.state() != State::Unknown
+    }
+
     /// The penalty, once there is a reason for one: a verdict, an operator's wish, or that there will
     /// never be a verdict.
     pub(super) fn cost(&self) -> Option<u32> {
-        let judged = self.held.is_some() || self.health.state() != State::Unknown;
-        (judged || self.drain.is_some() || self.undrained || !self.settings.check.enabled).then(|| self.penalty())
+        (self.is_judged() || self.drain.is_some() || self.undrained || !self.settings.check.enabled)
+            .then(|| self.penalty())
     }
 
     pub(super) fn timeout(&self) -> Duration {

@@ -134,7 +134,8 @@ impl Engine {
     /// What follows from a transition.
     fn transition(&mut self, tunnel: u32, transition: Transition) {
         let Transition { at, from, to, reason } = transition;
-        self.probers[tunnel as usize].held = None;
+        let prober = &mut self.probers[tunnel as usize];
+        (prober.held, prober.undrained) = (None, false);
         self.enter(at, tunnel, [from, to], reason.rule, reason.to_string());
     }
 

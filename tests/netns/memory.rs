@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use adit::engine::memory::{Kind, Seal, Verdict, decode};
+use adit::io::clock::Clock;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("memory::a_kill_forgets_nothing_and_tells_no_transition", || over(kill)),
         case("memory::a_prober_that_is_killed_forgets_nothing", || over(kill_prober)),
         case("memory::a_drain_that_was_answered_outlives_a_kill_a_moment_later", drained),
+        case("memory::a_drain_that_is_asked_for_twice_is_waited_for_twice", twice),
         case("memory::a_broken_file_is_set_aside_and_told", broken),
         case("memory::files_that_are_cut_off_are_told_of_together", cut_off),
         case("memory::what_is_older_than_five_minutes_is_stale_until_it_is_confirmed", stale),
@@ -101,6 +103,26 @@ fn drained() {
         assert_eq!(view(&site, "fra-1")["drained"], expected, "round {round}");
     }
     drop(daemon);
+}
+
+/// Nobody is told sooner that it is kept because somebody else has asked before.
+fn twice() {
+    let site = Site::new();
+    let (_daemon, _far) = site.healthy();
+    let [state, away] = ["state", "away"].map(|name| site.path(name));
+    let takes = |what: &str| {
+        let clock = Clock::start();
+        site.say(&[what, "fra-1"]);
+        clock.age()
+    };
+    fs::rename(&state, &away).unwrap();
+    fs::write(&state, "a file").unwrap();
+    let [first, second] = [takes("drain"), takes("drain")];
+    assert!(first >= ms(2_000) && second >= ms(2_000), "{first:?} {second:?}");
+    fs::remove_file(&state).unwrap();
+    fs::rename(&away, &state).unwrap();
+    // It is tried again, and then there is nothing to wait for.
+    eventually("an answer at once", || takes("drain") < ms(1_000));
 }
 
 fn broken() {

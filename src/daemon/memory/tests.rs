@@ -6,8 +6,9 @@ use std::fs;
 use super::*;
 use crate::config::Config;
 use crate::daemon::plan::Plan;
+use crate::engine::event::CAPACITY;
 use crate::engine::memory::{Preface, Verdict, decode};
-use crate::engine::{Drain, Setup, WallTime};
+use crate::engine::{Drain, Layout, Setup, WallTime};
 use crate::wire::payload::{Key, Secret};
 
 const START: Time = Time::from_nanos(1_000_000_000_000);
@@ -93,6 +94,37 @@ fn drains_are_written_at_once_however_many_there_are() {
         assert_eq!(stage.preface(Kind::States).unwrap().next_event, stage.engine.events().last() + 1);
     }
     assert_eq!(stage.memory.states.next[0], free);
+}
+
+/// What it had begun counted on the tunnels being in their places.
+#[test]
+fn a_drain_that_a_reload_meets_on_its_way_is_still_written_at_once() {
+    let config = "[[tunnel]]\nname = \"t\"\nencapsulation = \"device\"\ninterface_address = \"10.0.0.0/31\"\n";
+    let mut stage = Stage::of(config);
+    stage.run(1);
+    let kept = stage.memory.kept();
+    let of_drain = |stage: &mut Stage, drain| {
+        stage.engine.set_drain(stage.now, 0, drain);
+        stage.engine.last_drain()
+    };
+    // As after a failure: what nobody waits for would be long in coming.
+    stage.memory.states.next = [stage.now + AGAIN; 2];
+    let drained = of_drain(&mut stage, Some(Drain::Down));
+    stage.memory.turn(&mut stage.engine, stage.now);
+    assert!(stage.memory.states.scribe.is_some(), "else this shows nothing");
+    let tunnels = Plan::new(Config::parse("adit.toml", config).unwrap()).tunnels;
+    let (routes, places, associations) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let layout = Layout { tunnels, routes, places, steers: false, associations };
+    stage.engine.handle_reload(stage.now, layout);
+    stage.settle();
+    assert!(*kept.borrow() >= drained);
+
+    // And so is one that the ring of events no longer shows.
+    stage.memory.states.next = [stage.now + AGAIN; 2];
+    let drained = of_drain(&mut stage, None);
+    stage.warn(2 * CAPACITY as u64);
+    stage.settle();
+    assert!(*kept.borrow() >= drained);
 }
 
 impl Page {

@@ -205,15 +205,12 @@ async fn set_drain(desk: &Desk, peer: Peer, name: String, drain: Option<Drain>) 
         return Err(Problem::forbidden());
     }
     let (view, told) = about(&desk.handle, name, move |engine, now, tunnel| {
-        let before = engine.events().last();
         engine.set_drain(now, tunnel, drain);
-        let last = engine.events().last();
-        Some((engine.tunnel(now, tunnel)?, Some(last).filter(|last| *last > before)))
+        // Where it was so before, that may be on its way to the disk still.
+        Some((engine.tunnel(now, tunnel)?, engine.last_drain()))
     })
     .await?;
-    if let Some(event) = told {
-        desk.handle.kept(event).await;
-    }
+    desk.handle.kept(told).await;
     Ok(Json(view).into_response())
 }
 
