@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
@@ -43,13 +43,16 @@ impl Sink {
     /// It cannot be opened.
     pub fn file(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).custom_flags(libc::O_NONBLOCK).open(path);
-        let file = file.map_err(|error| match error.raw_os_error() {
+        let mut file = file.map_err(|error| match error.raw_os_error() {
             Some(libc::ENXIO) => io::Error::new(error.kind(), "nobody reads it, or there is no such device"),
             _ => error,
         })?;
         // From here on it is the business of a thread that may wait.
         let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
         fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
+        if ends_within_a_line(path, &file)? {
+            file.write_all(b"\n")?;
+        }
         Ok(Self::File(file))
     }
 
@@ -61,6 +64,17 @@ impl Sink {
             Self::File(file) => file.write_all(entry),
         }
     }
+}
+
+/// Whether the last line of a file was cut off, by a full disk, say: what comes next would be part of it.
+fn ends_within_a_line(path: &Path, file: &File) -> io::Result<bool> {
+    let about = file.metadata()?;
+    if !about.is_file() || about.len() == 0 {
+        return Ok(false);
+    }
+    let mut last = [0];
+    File::open(path)?.read_exact_at(&mut last, about.len() - 1)?;
+    Ok(last != *b"\n")
 }
 
 /// The entries that are on their way.

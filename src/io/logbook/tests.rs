@@ -178,3 +178,19 @@ fn a_fifo_that_nobody_reads_is_not_waited_for_and_one_with_a_reader_is_written_i
     let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL).unwrap());
     assert!(!flags.contains(OFlag::O_NONBLOCK) && flags.contains(OFlag::O_APPEND), "{flags:?}");
 }
+
+#[test]
+fn a_line_that_was_cut_off_stays_a_line_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("record");
+    let add = |entry: &[u8]| {
+        let book = book(Sink::file(&path).unwrap());
+        book.put(entry.to_vec());
+        assert_eq!(book.finish(SHORT), 0);
+    };
+    add(b"whole\n");
+    add(b"cut o");
+    add(b"after it\n");
+    add(b"and after that\n");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), "whole\ncut o\nafter it\nand after that\n");
+}
