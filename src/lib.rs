@@ -38,8 +38,9 @@
 //!    moment because of us.
 //! 7. What is worth keeping survives a kill -9 and a power cut: every ESP sequence number that may have been
 //!    used; each tunnel's state, its reason and an operator's drain; the samples that it rests on, if they are no
-//!    older than [`engine::memory::FRESH`]. To take them up is no transition and moves no route, and no number
-//!    of an event is told twice.
+//!    older than [`engine::memory::FRESH`]. That is what the disk has taken, which a drain waits for and a verdict
+//!    is a moment ahead of. To take it up is no transition and moves no route, and no number of an event is told
+//!    twice, unless the disk refused every write.
 //!
 //! Each law has tests that bear its number in their name, in `tests/laws.rs`; the sixth also in `tests/steer`, under a
 //! model of Linux's routes, the seventh in `tests/memory.rs` and `tests/ledger`.

@@ -89,7 +89,8 @@ rejects! {
     Version = "version",
     /// The tag does not prove that this run of adit made it: forged or corrupted.
     Tag = "tag",
-    /// A probe of another run: an answer that outlived a restart, or a second adit.
+    /// A probe of another run: an answer that outlived a restart, or a second adit. In GRE and bare, the kernel's
+    /// filter drops most of them unseen.
     OtherRun = "other-run",
     /// The tag is good, but no such tunnel exists (any more).
     UnknownTunnel = "unknown-tunnel",
