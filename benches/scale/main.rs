@@ -1,0 +1,137 @@
+//! What very many tunnels cost: the built program, real packets, and a far end next to free, in namespaces of their
+//! own. `cargo bench --bench scale`, as root (the far end is a program in the kernel). Words behind `--` are numbers of
+//! tunnels, `gre`, `esp`, `storm`: what to try instead of everything.
+//!
+//! On one machine the whole round trip is in these figures, the far end's part of it included. Beside each stands the
+//! floor: the same packets by the same system calls, nothing checked, judged or remembered. That ratio travels.
+
+mod floor;
+mod gauge;
+mod samples;
+mod stage;
+mod storm;
+mod subject;
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use gauge::Cost;
+use stage::Stage;
+use subject::{Subject, Wrapping};
+
+/// Tunnels at a time, unless told otherwise.
+const COUNTS: [u32; 4] = [100, 1_000, 10_000, 100_000];
+/// What is on its way after the last first verdict is over after this.
+const CALM: Duration = Duration::from_secs(4);
+const MEASURED: Duration = Duration::from_secs(10);
+/// A recording of more samples a second than this would be what is measured.
+const RECORDED: u32 = 10_000;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nothing more measured: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[String]) -> io::Result<()> {
+    let asked = |word: &str| words.iter().any(|asked| asked == word);
+    let counts: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let counts = if counts.is_empty() { COUNTS.to_vec() } else { counts };
+    let wrappings = [Wrapping::Gre, Wrapping::Esp].into_iter();
+    let any = asked("gre") || asked("esp") || asked("storm");
+    let wrappings: Vec<_> = wrappings.filter(|wrapping| !any || asked(wrapping.name())).collect();
+    let folder = tempfile::tempdir()?;
+    let stage = Stage::new(folder.path())?;
+    println!("Linux {}; {} processors; one probe a second and tunnel", kernel(), processors());
+    for &wrapping in &wrappings {
+        // What the program itself takes.
+        let base = memory_of(&stage, 1, wrapping)?;
+        println!("\n{}; {} with one tunnel", wrapping.name(), mib(base));
+        println!("{HEADINGS}");
+        for &tunnels in &counts {
+            measure(&stage, tunnels, wrapping, base)?;
+        }
+    }
+    if !any || asked("storm") {
+        counts.iter().try_for_each(|&tunnels| storm::run(&stage, tunnels))?;
+    }
+    Ok(())
+}
+
+/// Above each table. CPU is in microseconds a round trip; `lost` counts samples and local faults.
+const HEADINGS: &str = "tunnels  CPU  floor  ratio  user  % of a core  turns/s  lost  lag p99 ms  bytes/tunnel  first \
+                        verdicts s  late p50/p99 ms  RTT p50/p99 µs";
+
+fn memory_of(stage: &Stage, tunnels: u32, wrapping: Wrapping) -> io::Result<u64> {
+    let subject = Subject::start(stage, tunnels, wrapping, false)?;
+    subject.await_all("healthy", tunnels)?;
+    std::thread::sleep(CALM);
+    both(&subject)
+}
+
+/// Of both processes.
+fn both(subject: &Subject) -> io::Result<u64> {
+    Ok(gauge::memory(subject.prober)? + gauge::memory(subject.steward())?)
+}
+
+fn measure(stage: &Stage, tunnels: u32, wrapping: Wrapping, base: u64) -> io::Result<()> {
+    let subject = Subject::start(stage, tunnels, wrapping, false)?;
+    let first = subject.await_all("healthy", tunnels)?;
+    std::thread::sleep(CALM);
+    let lost = |subject: &Subject| -> io::Result<u64> {
+        let faults = subject.health()?["local_faults"]
+            .as_object()
+            .map_or(0, |faults| faults.values().filter_map(serde_json::Value::as_u64).sum());
+        Ok(faults + subject.sum("adit_probes_lost_total")?)
+    };
+    let (cost_before, packets_before, lost_before) = (cost(&subject)?, stage.packets()?, lost(&subject)?);
+    std::thread::sleep(MEASURED);
+    let (cost, [received, _]) = (cost(&subject)?.since(cost_before), stage.packets()?);
+    let lost = lost(&subject)? - lost_before;
+    let lag = subject.health()?["loop_lag"]["p99_us"].as_f64().unwrap_or(f64::NAN) / 1e3;
+    let bytes = both(&subject)?.saturating_sub(base) / u64::from(tunnels);
+    drop(subject);
+    let (spent, trips) = floor::run(&stage.near, tunnels, MEASURED)?;
+    let trip = |spent: Duration, trips: u64| spent.as_secs_f64() * 1e6 / (trips.max(1) as f64);
+    let (ours, floor) = (trip(cost.cpu, received - packets_before[0]), trip(spent, trips));
+    let user = 100.0 * cost.user as f64 / (cost.user + cost.system).max(1) as f64;
+    let share = 100.0 * cost.cpu.as_secs_f64() / MEASURED.as_secs_f64();
+    let turns = cost.turns / MEASURED.as_secs();
+    let recorded = if tunnels <= RECORDED { samples::shown(stage, tunnels, wrapping)? } else { "-".to_owned() };
+    println!(
+        "{tunnels:7} {ours:5.1} {floor:5.1} {:6.2} {user:4.0} % {share:8.1} % {turns:8} {lost:6} {lag:9.2} {bytes:12} \
+         {:10.2}       {recorded}",
+        ours / floor,
+        first.as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Of both processes.
+fn cost(subject: &Subject) -> io::Result<Cost> {
+    let (one, other) = (gauge::cost(subject.prober)?, gauge::cost(subject.steward())?);
+    Ok(Cost {
+        cpu: one.cpu + other.cpu,
+        user: one.user + other.user,
+        system: one.system + other.system,
+        turns: one.turns + other.turns,
+    })
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn kernel() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
