@@ -48,6 +48,7 @@ pub mod settings;
 mod settle;
 pub mod snapshot;
 mod time;
+mod timers;
 mod trouble;
 pub mod window;
 
@@ -78,7 +79,7 @@ use numbers::Numbers;
 pub use obstacle::Obstacle;
 use outbox::Outbox;
 use prober::{Prober, Stalls};
-use schedule::Timers;
+use timers::Timers;
 use trouble::{Fault, Listening};
 
 /// What an engine is made of.

@@ -20,7 +20,7 @@ use super::event::Kind;
 use super::obstacle::SPREAD;
 use super::prober::Prober;
 use super::route::{Place, Route};
-use super::schedule::{Timers, phase};
+use super::schedule::phase;
 use super::settings::{Check, Source, Tunnel};
 use super::{Engine, Pair, RouteTable, State, Time};
 use crate::wire::probe::Encapsulation;

@@ -1,67 +1,8 @@
-//! When each tunnel wants attention next, and how probes are spread over time.
+//! How probes are spread over time.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use super::Time;
-
-/// One timer a tunnel.
-#[derive(Debug, Clone, Default)]
-pub struct Timers {
-    heap: BinaryHeap<Reverse<(Time, u32)>>,
-    /// What each tunnel is set to; an entry in the heap that says otherwise is stale.
-    armed: Vec<Option<Time>>,
-}
-
-impl Timers {
-    /// Timers of `tunnels` tunnels, none set.
-    #[must_use]
-    pub fn new(tunnels: usize) -> Self {
-        Self { heap: BinaryHeap::with_capacity(tunnels), armed: vec![None; tunnels] }
-    }
-
-    /// Sets a tunnel's timer, or clears it.
-    pub fn set(&mut self, tunnel: u32, at: Option<Time>) {
-        if let Some(armed) = self.armed.get_mut(tunnel as usize)
-            && *armed != at
-        {
-            *armed = at;
-            self.heap.extend(at.map(|at| Reverse((at, tunnel))));
-        }
-    }
-
-    /// A tunnel whose time has come; its timer is cleared.
-    pub fn pop(&mut self, now: Time) -> Option<u32> {
-        while let Some(&Reverse((at, tunnel))) = self.heap.peek() {
-            if self.is_stale(at, tunnel) {
-                self.heap.pop();
-            } else if at <= now {
-                self.heap.pop();
-                self.armed[tunnel as usize] = None;
-                return Some(tunnel);
-            } else {
-                return None;
-            }
-        }
-        None
-    }
-
-    /// The earliest timer.
-    pub fn earliest(&mut self) -> Option<Time> {
-        while let Some(&Reverse((at, tunnel))) = self.heap.peek() {
-            if !self.is_stale(at, tunnel) {
-                return Some(at);
-            }
-            self.heap.pop();
-        }
-        None
-    }
-
-    fn is_stale(&self, at: Time, tunnel: u32) -> bool {
-        self.armed[tunnel as usize] != Some(at)
-    }
-}
 
 /// When a tunnel's first probe leaves, after the start: evenly spread over the interval, the same
 /// at each start. Multiples of the golden ratio fill an interval evenly for any number of tunnels.
