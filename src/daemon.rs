@@ -57,7 +57,9 @@ use tokio::sync::{mpsc, watch};
 use crate::config;
 use crate::engine::esp::Reserve;
 use crate::engine::ledger::{Identity, Kind, NotReserved};
+use crate::engine::schedule::TICK;
 use crate::engine::{Engine, Setup, Transmit};
+use crate::io::alarm::Alarm;
 use crate::io::clock::Clock;
 use crate::io::ledger::{Clerk, Recorder, Report};
 use crate::io::local::{Bound, Handle, Question};
@@ -87,6 +89,7 @@ const SLEPT: Duration = Duration::from_millis(200);
 pub struct Daemon {
     engine: Engine,
     clock: Clock,
+    alarm: Alarm,
     /// Whoever keeps the record of ESP sequence numbers.
     clerk: Option<Clerk>,
     /// What the kernel does beside us.
@@ -171,6 +174,7 @@ impl Daemon {
             steersman,
             pulse: pulse.map(Pulse::new),
             clock,
+            alarm: Alarm::new()?,
             spaces,
             inbox: Inbox::default(),
             buffer: vec![0; transmit::ROOM].into_boxed_slice(),
@@ -226,6 +230,9 @@ impl Daemon {
             let wanted = [self.engine.next_wakeup(now), self.memory.as_ref().and_then(|memory| memory.next(now))];
             let pause = wanted.into_iter().flatten().min().map_or(IDLE, |at| at.since(now));
             let pause = self.pulse.as_mut().map_or(pause, |pulse| pause.min(pulse.beat(now, &self.engine)));
+            // What arrives before the next tick waits for it: the kernel has noted when it came.
+            let is_long = pause > TICK;
+            self.alarm.set(self.clock.monotonic((now + pause).ceil(TICK)));
             tokio::select! {
                 biased;
                 () = &mut stop => break,
@@ -237,8 +244,8 @@ impl Daemon {
                 Some(asker) = self.reloads.next() => self.reloads.pass_on(asker),
                 news = steer::news(&mut self.steersman) => self.hear_of_routes(news),
                 Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
-                () = self.spaces.readable() => {}
-                () = tokio::time::sleep(pause) => {}
+                () = self.spaces.readable(), if is_long => {}
+                () = self.alarm.ring() => {}
             }
         }
         if let Some(steersman) = self.steersman.take() {

@@ -128,7 +128,8 @@ impl Engine {
     pub(super) fn resume(&mut self, now: Time, tunnel: u32) {
         let prober = &mut self.probers[tunnel as usize];
         // Not all at once, where one thing was in the way of many.
-        prober.next_due = now + schedule::phase(prober.number, prober.settings.check.interval.min(SPREAD));
+        let interval = prober.settings.check.interval;
+        prober.next_due = (now + schedule::phase(prober.number, interval.min(SPREAD))).ceil(schedule::step(interval));
         prober.started = false;
         self.rearm(tunnel);
     }

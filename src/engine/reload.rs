@@ -20,7 +20,7 @@ use super::event::Kind;
 use super::obstacle::SPREAD;
 use super::prober::Prober;
 use super::route::{Place, Route};
-use super::schedule::phase;
+use super::schedule::{phase, step};
 use super::settings::{Check, Source, Tunnel};
 use super::{Engine, Pair, RouteTable, State, Time};
 use crate::wire::probe::Encapsulation;
@@ -187,7 +187,8 @@ impl Engine {
     ) {
         let (index, number) = (self.count(), self.next_number);
         self.next_number = self.next_number.saturating_add(1);
-        let first = now + phase(number, spread(tunnel.check.interval));
+        let interval = tunnel.check.interval;
+        let first = (now + phase(number, spread(interval))).ceil(step(interval));
         let mut prober = Prober::new(number, tunnel, first, self.wall(now));
         if let Some(mut before) = before {
             consequences.replaced.push((index, before.health.state()));
@@ -260,7 +261,8 @@ impl Engine {
         let prober = &mut self.probers[tunnel as usize];
         let (was, is) = (prober.settings.check.enabled, check.enabled);
         if check.interval < prober.settings.check.interval {
-            prober.next_due = prober.next_due.min(now + phase(prober.number, check.interval));
+            prober.next_due =
+                prober.next_due.min((now + phase(prober.number, check.interval)).ceil(step(check.interval)));
         }
         prober.health.set_rules(check.rules);
         prober.settings.check = check;

@@ -4,6 +4,12 @@ use std::time::Duration;
 
 use super::Time;
 
+/// What wakes this process does so at multiples of this: a wake-up costs as much as ten probes, so probes are due
+/// together, and what has come meanwhile is read together; when each packet arrived the kernel has noted.
+pub const TICK: Duration = Duration::from_millis(10);
+/// So many ticks make the shortest interval for which whole ticks are fine enough.
+const FINE: u32 = 20;
+
 /// When a tunnel's first probe leaves, after the start: evenly spread over the interval, the same
 /// at each start. Multiples of the golden ratio fill an interval evenly for any number of tunnels.
 #[must_use]
@@ -12,11 +18,21 @@ pub fn phase(tunnel: u32, interval: Duration) -> Duration {
     part(interval, fraction)
 }
 
+/// The step of the times at which a probe of this interval is due: a whole tick, unless the interval is short.
+#[must_use]
+pub fn step(interval: Duration) -> Duration {
+    (interval / FINE).clamp(Duration::from_millis(1), TICK)
+}
+
 /// The time to the next probe: the interval, give or take 5 %, so that probers do not fall into
-/// step with each other.
+/// step with each other; in whole steps.
 #[must_use]
 pub fn jittered(interval: Duration, noise: u64) -> Duration {
-    interval - interval / 20 + part(interval / 10, noise)
+    let step = step(interval).as_nanos();
+    let (least, most) =
+        ((interval - interval / 20).as_nanos().div_ceil(step), (interval + interval / 20).as_nanos() / step);
+    let steps = least + ((most.saturating_sub(least) + 1) * u128::from(noise) >> 64);
+    Duration::from_nanos(u64::try_from(steps * step).unwrap_or(u64::MAX))
 }
 
 /// The next due time after `now`. What a stall has missed is not caught up with, but the beat is

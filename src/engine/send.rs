@@ -35,7 +35,7 @@ impl Engine {
         let interval = prober.settings.check.interval;
         let next = prober.next_due
             + schedule::jittered(interval, schedule::mix(u64::from(prober.number), prober.next_due.as_nanos()));
-        prober.next_due = schedule::resumed(next, interval, now);
+        prober.next_due = schedule::resumed(next, interval, now).ceil(schedule::step(interval));
         let first = !std::mem::replace(&mut prober.started, true);
         if !std::mem::replace(&mut prober.queued, true) {
             self.outbox.push(Item { tunnel, purpose: Purpose::Regular, not_after: now });

@@ -30,6 +30,13 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// The next multiple of `step`, or this very time if it is one.
+    #[must_use]
+    pub fn ceil(self, step: Duration) -> Self {
+        let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Self(self.0.checked_next_multiple_of(step).unwrap_or(u64::MAX))
+    }
+
     /// Whether `self` lies in the half-open window of this length that ends with `now`: a time
     /// exactly as old as the window is out.
     #[must_use]

@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::event::Kind;
+use super::schedule::TICK;
 use super::time::WallTime;
 use super::{Ear, Engine, Time};
 
@@ -147,6 +148,8 @@ impl Engine {
     /// last time to see to it.
     fn lateness(&mut self, now: Time) -> Duration {
         let wanted = [self.timers.earliest(), self.listening.beat()].into_iter().flatten().min();
+        // Whoever wakes this process does so a tick at a time.
+        let wanted = wanted.map(|wanted| wanted.ceil(TICK));
         let seen = std::mem::replace(&mut self.listening.seen, now);
         wanted.map_or(Duration::ZERO, |wanted| now.since(wanted.max(seen)))
     }

@@ -35,6 +35,12 @@ impl Clock {
         BEGIN + read(ClockId::CLOCK_MONOTONIC).saturating_sub(self.origin)
     }
 
+    /// A time of this clock, as the system's monotonic clock shows it.
+    #[must_use]
+    pub fn monotonic(&self, at: Time) -> Duration {
+        self.origin + at.since(BEGIN)
+    }
+
     /// How long it has run.
     #[must_use]
     pub fn age(&self) -> Duration {

@@ -4,6 +4,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | [`clock`] | the one place where now is read |
+//! | [`alarm`] | being woken on time |
 //! | [`notify`] | what the service manager is told |
 //! | [`netns`] | running something inside a network namespace; which one stands under a name |
 //! | [`raw`] | raw sockets: opened, filtered, drained and filled in batches |
@@ -25,6 +26,7 @@
 //!
 //! May import: the engine's and the wire's values, `config::propose`'s, and the crates that wrap system calls.
 
+pub mod alarm;
 pub mod clock;
 pub mod device;
 mod durable;

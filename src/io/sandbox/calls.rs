@@ -34,6 +34,8 @@ pub(super) const CALLS: &[libc::c_long] = &[
     libc::SYS_madvise,
     libc::SYS_brk,
     libc::SYS_futex,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
     libc::SYS_clone3,
     libc::SYS_exit,
     libc::SYS_exit_group,
