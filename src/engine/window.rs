@@ -22,13 +22,17 @@ pub const RECENT_MAX: u32 = 64;
 const FAILED: u32 = u32::MAX;
 
 /// W5, W1 and L30 of one tunnel, kept by running counts, so that judging looks at no sample twice.
+///
+/// There are hundreds of samples for each of very many tunnels, so each is kept in four bytes: its time to the
+/// millisecond, its round-trip time to the microsecond or, above 16 ms, to a part in four thousand.
 #[derive(Debug, Clone)]
 pub struct Window {
     length: Duration,
-    /// Times of the samples within `length`, oldest first.
-    times: VecDeque<Time>,
-    /// Their round-trip times in microseconds, or [`FAILED`].
-    rtts: VecDeque<u32>,
+    /// Those within `length`, oldest first.
+    slots: VecDeque<Slot>,
+    /// When the first and the last of them were, in milliseconds.
+    ends: [u64; 2],
+    samples: u32,
     failures: u32,
     /// The last samples as bits, the latest lowest; 1 is a failure.
     recent: u64,
@@ -43,8 +47,9 @@ impl Window {
     pub const fn new(length: Duration) -> Self {
         Self {
             length,
-            times: VecDeque::new(),
-            rtts: VecDeque::new(),
+            slots: VecDeque::new(),
+            ends: [0; 2],
+            samples: 0,
             failures: 0,
             recent: 0,
             total: 0,
@@ -56,31 +61,53 @@ impl Window {
     /// Adds the sample of time `now` and lets go of what has become too old.
     pub fn push(&mut self, now: Time, outcome: Outcome) {
         self.forget(now);
-        self.times.push_back(now);
         self.total += 1;
         self.recent <<= 1;
         match outcome {
             Outcome::Success(rtt) => {
-                self.rtts.push_back(micros(rtt));
+                self.keep(now, packed(micros(rtt)));
                 self.successes_in_a_row += 1;
                 self.last_success = Some(now);
             }
             Outcome::Failure => {
-                self.rtts.push_back(FAILED);
-                self.failures += 1;
+                self.keep(now, FAILURE);
                 self.recent |= 1;
                 self.successes_in_a_row = 0;
             }
         }
     }
 
+    fn keep(&mut self, at: Time, rtt: u16) {
+        let at = millis(at);
+        if self.slots.is_empty() {
+            self.ends = [at; 2];
+        }
+        let mut after = at.saturating_sub(self.ends[1]);
+        while after > u64::from(u16::MAX) {
+            self.add(Slot { after: u16::MAX, rtt: PAUSE });
+            after -= u64::from(u16::MAX);
+        }
+        self.add(Slot { after: u16::try_from(after).unwrap_or(u16::MAX), rtt });
+        self.ends[1] = at.max(self.ends[1]);
+        self.samples += 1;
+        self.failures += u32::from(rtt == FAILURE);
+    }
+
+    fn add(&mut self, slot: Slot) {
+        if self.slots.len() == self.slots.capacity() {
+            // Twice as many, as is usual, would be for nothing: a window is as long as it is.
+            self.slots.reserve_exact((self.slots.len() / 8).max(8));
+        }
+        self.slots.push_back(slot);
+    }
+
     /// Lets go of samples that are out of the window at `now`.
     pub fn forget(&mut self, now: Time) {
-        while self.times.front().is_some_and(|&time| !time.within(self.length, now)) {
-            self.times.pop_front();
-            if self.rtts.pop_front() == Some(FAILED) {
-                self.failures -= 1;
-            }
+        while let Some(slot) = self.slots.front().filter(|_| !time(self.ends[0]).within(self.length, now)) {
+            self.samples -= u32::from(slot.rtt != PAUSE);
+            self.failures -= u32::from(slot.rtt == FAILURE);
+            self.slots.pop_front();
+            self.ends[0] += self.slots.front().map_or(0, |next| u64::from(next.after));
         }
     }
 
@@ -98,8 +125,8 @@ impl Window {
 
     /// Samples within the window (n5), as of the last [`Self::push`] or [`Self::forget`].
     #[must_use]
-    pub fn samples(&self) -> u64 {
-        self.times.len() as u64
+    pub const fn samples(&self) -> u64 {
+        self.samples as u64
     }
 
     /// Failures among them (f5).
@@ -131,14 +158,19 @@ impl Window {
     /// Whether the last `span` of time holds at least `least` samples, every one a failure (W1).
     #[must_use]
     pub fn all_failed(&self, least: u32, span: Duration, now: Time) -> bool {
-        let nth_last = self.times.len().checked_sub(least as usize).and_then(|at| self.times.get(at));
-        nth_last.is_some_and(|time| time.within(span, now))
+        let nth_last = least.checked_sub(1).and_then(|before| self.newest_first().nth(before as usize));
+        nth_last.is_some_and(|(at, _)| at.within(span, now))
             && self.last_success.is_none_or(|time| !time.within(span, now))
     }
 
     /// When each sample leaves the window, oldest first, and whether it is a failure.
     pub fn leaving(&self) -> impl Iterator<Item = (Time, bool)> + '_ {
-        self.times.iter().zip(&self.rtts).map(|(&time, &rtt)| (time + self.length, rtt == FAILED))
+        let mut at = self.ends[0];
+        let steps = self.slots.iter().zip(0_u32..).filter_map(move |(slot, place)| {
+            at += if place == 0 { 0 } else { u64::from(slot.after) };
+            (slot.rtt != PAUSE).then_some((at, slot.rtt == FAILURE))
+        });
+        steps.map(|(at, is_failure)| (time(at) + self.length, is_failure))
     }
 
     /// When the last success was.
@@ -149,17 +181,19 @@ impl Window {
 
     /// The latest samples, oldest first: time and round-trip time, `None` for a failure.
     pub fn latest(&self, count: usize) -> impl Iterator<Item = (Time, Option<Duration>)> + '_ {
-        let skip = self.times.len().saturating_sub(count);
-        self.times
-            .iter()
-            .zip(&self.rtts)
-            .skip(skip)
-            .map(|(&time, &rtt)| (time, (rtt != FAILED).then(|| Duration::from_micros(u64::from(rtt)))))
+        let mut latest: Vec<_> = self.newest_first().take(count).collect();
+        latest.reverse();
+        latest.into_iter().map(|(at, rtt)| (at, (rtt != FAILED).then(|| Duration::from_micros(rtt.into()))))
     }
 
     /// Each sample with its round-trip time in microseconds, or [`u32::MAX`] for a failure; newest first.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = (Time, u32)> + '_ {
-        self.times.iter().copied().zip(self.rtts.iter().copied()).rev()
+        let mut next = self.ends[1];
+        let steps = self.slots.iter().rev().filter_map(move |slot| {
+            let at = std::mem::replace(&mut next, next.saturating_sub(slot.after.into()));
+            (slot.rtt != PAUSE).then_some((at, slot.rtt))
+        });
+        steps.map(|(at, rtt)| (time(at), unpacked(rtt)))
     }
 
     /// What is known of the last samples, in the window or not.
@@ -170,25 +204,25 @@ impl Window {
 
     /// A window of what was written down: samples as [`Self::newest_first`] gives them, but oldest first.
     pub(super) fn recalled(length: Duration, samples: &[(Time, u32)], counts: Counts) -> Self {
-        let failures = samples.iter().filter(|(_, rtt)| *rtt == FAILED).count();
         let Counts { recent, total, successes_in_a_row, last_success } = counts;
-        Self {
-            length,
-            times: samples.iter().map(|(at, _)| *at).collect(),
-            rtts: samples.iter().map(|(_, rtt)| *rtt).collect(),
-            failures: u32::try_from(failures).unwrap_or(u32::MAX),
+        let mut window = Self {
             recent,
             // However many a file tells of, they must go on to be counted.
             total: total.min(u64::MAX / 2).max(samples.len() as u64),
             successes_in_a_row: successes_in_a_row.min(total).min(u64::MAX / 2),
             last_success,
+            ..Self::new(length)
+        };
+        for &(at, rtt) in samples {
+            window.keep(at, if rtt == FAILED { FAILURE } else { packed(rtt) });
         }
+        window
     }
 
     /// The round-trip times within the window, in microseconds.
     #[must_use]
     pub fn rtt(&self) -> Option<RttSummary> {
-        let mut sorted: Vec<u32> = self.rtts.iter().copied().filter(|&rtt| rtt != FAILED).collect();
+        let mut sorted: Vec<u32> = self.newest_first().map(|(_, rtt)| rtt).filter(|&rtt| rtt != FAILED).collect();
         sorted.sort_unstable();
         let (min, count) = (*sorted.first()?, sorted.len());
         let sum: u64 = sorted.iter().map(|&rtt| u64::from(rtt)).sum();
@@ -223,6 +257,43 @@ pub struct RttSummary {
     pub p99_us: u32,
 }
 
+/// One sample of a window.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// Milliseconds since the one before.
+    after: u16,
+    /// Its round-trip time as [`packed`], or what it is instead.
+    rtt: u16,
+}
+
+/// A failure.
+const FAILURE: u16 = u16::MAX;
+/// No sample, but a part of a time without any that is longer than a slot can say.
+const PAUSE: u16 = u16::MAX - 1;
+/// The bits of a packed time that are a number; those above say by which power of 16 it is multiplied.
+const NUMBER: u32 = 14;
+
+/// A time in microseconds in 16 bits, rounded down: exact below 16 ms, longer than a minute at the most.
+fn packed(micros: u32) -> u16 {
+    let scale = (0..3).find(|scale| micros >> (4 * scale) < 1 << NUMBER).unwrap_or(3);
+    let packed = scale << NUMBER | (micros >> (4 * scale)).min((1 << NUMBER) - 1);
+    u16::try_from(packed).unwrap_or(PAUSE).min(PAUSE - 1)
+}
+
+/// What was packed; [`FAILED`] for a failure.
+fn unpacked(packed: u16) -> u32 {
+    let (scale, number) = (u32::from(packed) >> NUMBER, u32::from(packed) & ((1 << NUMBER) - 1));
+    if packed == FAILURE { FAILED } else { number << (4 * scale) }
+}
+
+fn millis(at: Time) -> u64 {
+    at.as_nanos() / 1_000_000
+}
+
+fn time(millis: u64) -> Time {
+    Time::from_nanos(millis.saturating_mul(1_000_000))
+}
+
 /// In whole microseconds, below [`FAILED`].
 fn micros(rtt: Duration) -> u32 {
     u32::try_from(rtt.as_micros()).unwrap_or(FAILED).min(FAILED - 1)
@@ -231,6 +302,41 @@ fn micros(rtt: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_packed_time_is_the_time_but_for_a_part_in_a_thousand() {
+        for micros in (0..16_384).chain((14..26).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 12_345])) {
+            let back = unpacked(packed(micros));
+            assert!(back <= micros && micros - back <= micros / 1_000, "{micros}: {back}");
+            assert!(back == micros || micros >= 16_384, "{micros}: {back}");
+        }
+        for long in [68_000_000, u32::MAX - 1] {
+            assert!((67_000_000..68_000_000).contains(&unpacked(packed(long))), "{long}");
+        }
+        assert_eq!(unpacked(FAILURE), FAILED);
+    }
+
+    #[test]
+    fn samples_far_apart_are_where_they_were() {
+        let mut window = Window::new(Duration::from_secs(1_000));
+        let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        for seconds in [1, 2, 200, 500, 501] {
+            window.push(at(seconds), if seconds == 200 { Outcome::Failure } else { Outcome::Success(Duration::ZERO) });
+        }
+        let leaving = |window: &Window| window.leaving().collect::<Vec<_>>();
+        let expected = [(1_001, false), (1_002, false), (1_200, true), (1_500, false), (1_501, false)];
+        assert_eq!(leaving(&window), expected.map(|(seconds, failed)| (at(seconds), failed)));
+        let times: Vec<_> = window.newest_first().map(|(at, _)| at).collect();
+        assert_eq!(times, [501, 500, 200, 2, 1].map(at));
+        window.forget(at(1_100));
+        assert_eq!((window.samples(), window.failures()), (3, 1));
+        assert_eq!(
+            leaving(&window),
+            expected[2..].iter().map(|&(seconds, failed)| (at(seconds), failed)).collect::<Vec<_>>()
+        );
+        window.forget(at(5_000));
+        assert_eq!((window.samples(), window.failures()), (0, 0));
+    }
 
     /// A file may tell of as many samples as can be counted.
     #[test]
