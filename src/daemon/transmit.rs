@@ -17,10 +17,9 @@ impl Daemon {
     pub(super) fn transmit(&mut self) {
         loop {
             let mut used = 0;
-            // The clock is read for each probe: read once a batch, it would make the last one's
-            // round-trip time longer by the time that the others took.
+            let now = self.clock.now();
             while used < OUTGOING
-                && let Some(transmit) = self.engine.poll_transmit(self.clock.now(), &mut self.buffer[used..])
+                && let Some(transmit) = self.engine.poll_transmit(now, &mut self.buffer[used..])
             {
                 self.outgoing.push((transmit, used));
                 used += transmit.length;
@@ -33,7 +32,7 @@ impl Daemon {
     }
 
     fn flush(&mut self) {
-        let mut lost = Vec::new();
+        let (mut lost, begun) = (Vec::new(), self.clock.now());
         for (egress, outlet) in (0..).zip(&self.spaces.outlets) {
             let leaving: Vec<_> = self.outgoing.iter().filter(|(transmit, _)| transmit.egress == egress).collect();
             if leaving.is_empty() {
@@ -55,7 +54,7 @@ impl Daemon {
             });
         }
         let sent = self.outgoing.iter().map(|(transmit, _)| (transmit.tunnel, transmit.sequence));
-        self.engine.handle_sent(self.clock.now(), sent);
+        self.engine.handle_sent(begun, self.clock.now(), sent);
         self.outgoing.clear();
         lost.into_iter().for_each(|egress| self.spaces.lose(egress));
         self.spaces.note_interfaces(&mut self.engine);

@@ -32,8 +32,10 @@ pub enum Purpose {
 pub struct Probe {
     /// Its stamp: it was not sent before.
     pub sent: Time,
-    /// When it had left at the latest. The same, unless this host has held it up.
+    /// When it left. Of one that this host has held up, when it had left at the latest.
     pub left: Time,
+    /// This host has held it up.
+    pub held_up: bool,
     /// How long the engine had been stopped in all when it was sent.
     pub stalled: Duration,
     /// How long an answer may take.
@@ -49,10 +51,11 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Whether an answer tells how long the path takes: not if the probe lay on this host.
+    /// How long the answer that came then has taken. Of a probe that lay on this host it is not known when it
+    /// left: from its stamp on.
     #[must_use]
-    pub fn times_the_path(&self) -> bool {
-        self.left == self.sent
+    pub fn took(&self, at: Time) -> Duration {
+        at.since(if self.held_up { self.sent } else { self.left })
     }
 }
 
@@ -86,7 +89,7 @@ const REMEMBERED: Duration = Duration::from_secs(5);
 /// But never more of them than this.
 const REMEMBERED_MAX: usize = 512;
 /// A batch of probes is stamped and sent within this time, unless this process is stopped meanwhile.
-const HASTE: Duration = Duration::from_millis(5);
+pub(super) const HASTE: Duration = Duration::from_millis(5);
 
 impl InFlight {
     /// Notes a sending and returns its sequence.
@@ -101,6 +104,7 @@ impl InFlight {
         self.probes.push_back(Probe {
             sent,
             left: sent,
+            held_up: false,
             stalled,
             timeout,
             purpose,
@@ -112,14 +116,13 @@ impl InFlight {
         self.first + self.probes.len() as u64 - 1
     }
 
-    /// Notes that a waiting probe has left by now; how long this host has held it up, if it has.
-    pub fn left(&mut self, sequence: u64, now: Time) -> Option<Duration> {
+    /// Notes that a waiting probe has left then; how long this host has held it up, if it has.
+    pub fn left(&mut self, sequence: u64, at: Time) -> Option<Duration> {
         let probe = self.get_mut(sequence).filter(|probe| probe.standing == Standing::Waiting)?;
-        let held_up = now.since(probe.sent);
-        (held_up > HASTE).then(|| {
-            probe.left = now;
-            held_up
-        })
+        let held_up = at.since(probe.sent);
+        probe.left = at.max(probe.sent);
+        probe.held_up = held_up > HASTE;
+        probe.held_up.then_some(held_up)
     }
 
     /// Settles a probe, unless it has been: then `None`.

@@ -10,7 +10,7 @@
 //! handle_datagram(…) …          all that has arrived, in the order of arrival
 //! handle_timeout(now)           deadlines that have passed, probes that are due
 //! poll_transmit(now, buffer) …  until it has nothing more; handle_unsent for what could not leave,
-//! handle_sent(now, …)           for all of it: was I stopped before it left?
+//! handle_sent(begun, now, …)    for all of it: when it left; was I stopped before?
 //! next_wakeup(now)              sleep until then
 //! ```
 //!

@@ -98,7 +98,6 @@ impl Engine {
                 destination: prober.template.destination(),
                 length,
             };
-            self.rearm(tunnel);
             return Some(transmit);
         }
     }

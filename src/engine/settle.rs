@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::event::Kind;
 use super::health::Transition;
-use super::inflight::{Probe, Purpose, Settled, Standing};
+use super::inflight::{Purpose, Settled, Standing};
 use super::memory::place;
 use super::prober::Prober;
 use super::routes::Moved;
@@ -23,12 +23,12 @@ impl Engine {
         let prober = &mut self.probers[tunnel as usize];
         match prober.in_flight.answer(sequence) {
             Settled::Now(probe) => {
-                let rtt = at.since(probe.sent);
+                let rtt = probe.took(at);
                 if rtt > probe.timeout {
                     // Only a stall leaves a probe waiting past its time-out: too late to be a
                     // success, and our own trouble, so no failure.
                     prober.counters.late += 1;
-                    if probe.times_the_path() {
+                    if !probe.held_up {
                         prober.note_late(at, rtt);
                     }
                     self.rejects[Reject::Late.index()] += 1;
@@ -44,8 +44,8 @@ impl Engine {
             Settled::Late(probe) => {
                 prober.counters.late += 1;
                 self.rejects[Reject::Late.index()] += 1;
-                if let Some(probe) = probe.filter(Probe::times_the_path) {
-                    prober.note_late(at, at.since(probe.sent));
+                if let Some(probe) = probe.filter(|probe| !probe.held_up) {
+                    prober.note_late(at, probe.took(at));
                     self.warn_if_slow(tunnel, at);
                 }
             }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::event::Kind;
+use super::inflight::HASTE;
 use super::schedule::TICK;
 use super::time::WallTime;
 use super::{Ear, Engine, Time};
@@ -154,16 +155,24 @@ impl Engine {
         wanted.map_or(Duration::ZERO, |wanted| now.since(wanted.max(seen)))
     }
 
-    /// Probes that [`Self::poll_transmit`] gave out, oldest first, have left by now or never will. Since
-    /// their stamp this process may have been stopped: their answers are waited for from now on.
-    pub fn handle_sent(&mut self, now: Time, sent: impl IntoIterator<Item = (u32, u64)>) {
+    /// Probes that [`Self::poll_transmit`] gave out, oldest first, have left between `begun` and now, or never
+    /// will: one after the other, each in its part of that time. But meanwhile, or since their stamp, this process
+    /// may have been stopped: then their answers are waited for from now on.
+    pub fn handle_sent<I: IntoIterator<Item = (u32, u64)>>(&mut self, begun: Time, now: Time, sent: I)
+    where
+        I::IntoIter: ExactSizeIterator,
+    {
+        let sent = sent.into_iter();
+        let (count, span) = (u32::try_from(sent.len()).unwrap_or(u32::MAX).max(1), now.since(begun));
+        let was_stopped = span > HASTE;
         let mut longest = Duration::ZERO;
-        for (tunnel, sequence) in sent {
+        for (place, (tunnel, sequence)) in (0_u32..).zip(sent) {
             let Some(prober) = self.probers.get_mut(tunnel as usize) else { continue };
-            // Where it was refused, or was not held up, there is nothing to wait for anew.
-            let Some(held_up) = prober.in_flight.left(sequence, now) else { continue };
-            longest = longest.max(held_up);
-            self.listening.extend(now, self.probers[tunnel as usize].timeout());
+            let at = if was_stopped { now } else { begun + span * place / count };
+            if let Some(held_up) = prober.in_flight.left(sequence, at) {
+                longest = longest.max(held_up);
+                self.listening.extend(now, self.probers[tunnel as usize].timeout());
+            }
             self.rearm(tunnel);
         }
         if longest >= STALL {
