@@ -32,18 +32,19 @@ impl Daemon {
     }
 
     fn flush(&mut self) {
-        let (mut lost, begun) = (Vec::new(), self.clock.now());
-        for (egress, outlet) in (0..).zip(&self.spaces.outlets) {
-            let leaving: Vec<_> = self.outgoing.iter().filter(|(transmit, _)| transmit.egress == egress).collect();
-            if leaving.is_empty() {
-                continue;
-            }
-            let packet = |&&(transmit, at): &&(Transmit, usize)| -> (IpAddr, &[u8]) {
+        // Those of one way stay in the order of their stamps.
+        self.outgoing.sort_by_key(|(transmit, _)| transmit.egress);
+        let mut lost = Vec::new();
+        for leaving in self.outgoing.chunk_by(|(one, _), (next, _)| one.egress == next.egress) {
+            let egress = leaving[0].0.egress;
+            let Some(outlet) = self.spaces.outlets.get(egress as usize) else { continue };
+            let packet = |&(transmit, at): &(Transmit, usize)| -> (IpAddr, &[u8]) {
                 (transmit.destination, &self.buffer[at..at + transmit.length])
             };
             let packets: Vec<_> = leaving.iter().map(packet).collect();
+            let begun = self.clock.now();
             outlet.send(&packets, |place, refusal| {
-                let (Transmit { tunnel, sequence, .. }, _) = *leaving[place];
+                let (Transmit { tunnel, sequence, .. }, _) = leaving[place];
                 let now = self.clock.now();
                 if refusal == Refusal::Gone && !lost.contains(&egress) {
                     lost.push(egress);
@@ -52,9 +53,9 @@ impl Daemon {
                 }
                 self.engine.handle_unsent(now, tunnel, sequence, refusal.unsent());
             });
+            let sent = leaving.iter().map(|(transmit, _)| (transmit.tunnel, transmit.sequence));
+            self.engine.handle_sent(begun, self.clock.now(), sent);
         }
-        let sent = self.outgoing.iter().map(|(transmit, _)| (transmit.tunnel, transmit.sequence));
-        self.engine.handle_sent(begun, self.clock.now(), sent);
         self.outgoing.clear();
         lost.into_iter().for_each(|egress| self.spaces.lose(egress));
         self.spaces.note_interfaces(&mut self.engine);
