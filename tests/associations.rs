@@ -612,7 +612,7 @@ fn tunnels_that_can_be_probed_again_do_not_all_begin_at_once() {
     (0..count).for_each(|tunnel| wire.engine.handle_withheld(wire.now, tunnel, None));
     wire.cut = true;
     let mut most = 0;
-    for _ in 0..100 {
+    for _ in 0..101 {
         let before = wire.sent.len();
         wire.run_for(ms(10));
         most = most.max(wire.sent.len() - before);

@@ -34,6 +34,16 @@ pub(crate) fn cost(process: u32) -> io::Result<Cost> {
 }
 
 impl Cost {
+    /// Of both.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            cpu: self.cpu + other.cpu,
+            user: self.user + other.user,
+            system: self.system + other.system,
+            turns: self.turns + other.turns,
+        }
+    }
+
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             cpu: self.cpu.saturating_sub(before.cpu),

@@ -7,6 +7,7 @@
 
 mod floor;
 mod gauge;
+mod peers;
 mod samples;
 mod stage;
 mod storm;
@@ -44,7 +45,7 @@ fn run(words: &[String]) -> io::Result<()> {
     let counts: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
     let counts = if counts.is_empty() { COUNTS.to_vec() } else { counts };
     let wrappings = [Wrapping::Gre, Wrapping::Esp].into_iter();
-    let any = asked("gre") || asked("esp") || asked("storm");
+    let any = asked("gre") || asked("esp") || asked("storm") || asked("peers");
     let wrappings: Vec<_> = wrappings.filter(|wrapping| !any || asked(wrapping.name())).collect();
     let folder = tempfile::tempdir()?;
     let stage = Stage::new(folder.path())?;
@@ -57,6 +58,10 @@ fn run(words: &[String]) -> io::Result<()> {
         for &tunnels in &counts {
             measure(&stage, tunnels, wrapping, base)?;
         }
+    }
+    if asked("peers") {
+        let counts = if counts == COUNTS { &COUNTS[..2] } else { &counts[..] };
+        counts.iter().try_for_each(|&targets| peers::run(&stage, targets))?;
     }
     if !any || asked("storm") {
         counts.iter().try_for_each(|&tunnels| storm::run(&stage, tunnels))?;
@@ -115,13 +120,7 @@ fn measure(stage: &Stage, tunnels: u32, wrapping: Wrapping, base: u64) -> io::Re
 
 /// Of both processes.
 fn cost(subject: &Subject) -> io::Result<Cost> {
-    let (one, other) = (gauge::cost(subject.prober)?, gauge::cost(subject.steward())?);
-    Ok(Cost {
-        cpu: one.cpu + other.cpu,
-        user: one.user + other.user,
-        system: one.system + other.system,
-        turns: one.turns + other.turns,
-    })
+    Ok(gauge::cost(subject.prober)?.and(gauge::cost(subject.steward())?))
 }
 
 fn mib(bytes: u64) -> String {

@@ -5,6 +5,7 @@
 //!  ┌───────────────┐  near0      far0  ┌────────────────────────────┐
 //!  │ 10.77.0.1     ├───────────────────┤ 10.77.0.2                  │
 //!  │ adit          │                   │ 10.128.0.0/9 by reflect.c  │
+//!  │ 10.208.0.0/12 │                   │ 10.200.0.0/13 by its kernel│
 //!  └───────────────┘                   └────────────────────────────┘
 //! ```
 
@@ -21,6 +22,8 @@ use adit::io::netns;
 pub(crate) const NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const FIRST_FAR: u32 = 0x0a80_0001;
 const FIRST_INNER: u32 = 0xac10_0000;
+const FIRST_TARGET: u32 = 0x0ac8_0001;
+const FIRST_OWN: u32 = 0x0ad0_0000;
 
 /// The far endpoint of a tunnel.
 pub(crate) fn far(tunnel: u32) -> Ipv4Addr {
@@ -32,10 +35,19 @@ pub(crate) fn inner(tunnel: u32) -> Ipv4Addr {
     Ipv4Addr::from(FIRST_INNER + 2 * tunnel)
 }
 
+/// An address of the far end's kernel, which answers for so many.
+pub(crate) fn target(tunnel: u32) -> Ipv4Addr {
+    Ipv4Addr::from(FIRST_TARGET + tunnel)
+}
+
+/// The near address for it.
+pub(crate) fn own(tunnel: u32) -> Ipv4Addr {
+    Ipv4Addr::from(FIRST_OWN + 2 * tunnel)
+}
+
 pub(crate) struct Stage {
     pub(crate) near: File,
-    /// Held, or it would end.
-    _far: File,
+    pub(crate) far: File,
 }
 
 impl Stage {
@@ -51,19 +63,22 @@ impl Stage {
             "ip link add near0 address 02:00:00:00:00:01 type veth peer name far0 address 02:00:00:00:00:02 netns {peer}
              ip link set lo up; ip addr add {NEAR}/16 dev near0; ip link set near0 up
              ip neigh replace 10.77.0.2 lladdr 02:00:00:00:00:02 dev near0 nud permanent
-             ip route add 10.128.0.0/9 via 10.77.0.2"
+             ip route add 10.128.0.0/9 via 10.77.0.2
+             ip route add local 10.208.0.0/12 dev lo"
         ),
         )?;
         sh(
             &far,
             &format!(
-                "ip addr add 10.77.0.2/16 dev far0; ip link set far0 up
+                "ip link set lo up; ip addr add 10.77.0.2/16 dev far0; ip link set far0 up
+             ip neigh replace {NEAR} lladdr 02:00:00:00:00:01 dev far0 nud permanent
+             ip route add local 10.200.0.0/13 dev lo; ip route add 10.208.0.0/12 via {NEAR}
              tc qdisc add dev far0 clsact
              tc filter add dev far0 ingress bpf direct-action object-file {} section reflect",
                 object.display()
             ),
         )?;
-        Ok(Self { near, _far: far })
+        Ok(Self { near, far })
     }
 
     /// Packets that came by the cable so far, and that left by it.

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use adit::io::netns;
 use serde_json::Value;
 
-use crate::stage::{NEAR, Stage, far, inner};
+use crate::stage::{NEAR, Stage, far, inner, own, target};
 
 /// In what probes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrapping {
+    /// Nothing: an echo that the far kernel answers.
+    Bare,
     Gre,
     /// AES-256-GCM.
     Esp,
@@ -24,6 +26,7 @@ pub(crate) enum Wrapping {
 impl Wrapping {
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Bare => "bare",
             Self::Gre => "gre",
             Self::Esp => "esp",
         }
@@ -160,15 +163,23 @@ fn configuration(folder: &Path, tunnels: u32, wrapping: Wrapping, records: bool)
         text.push_str("type = \"reply\"\n");
     }
     for tunnel in 0..tunnels {
-        let (far, inner) = (far(tunnel), inner(tunnel));
+        let bare = wrapping == Wrapping::Bare;
+        let (far, inner) = if bare { (target(tunnel), own(tunnel)) } else { (far(tunnel), inner(tunnel)) };
         // Into a String, which is never full.
         let _ = write!(
             text,
             "[[tunnel]]\nname = \"t{tunnel}\"\nlocal_endpoint = \"{NEAR}\"\nremote_endpoint = \"{far}\"\n\
              interface_address = \"{inner}/31\"\n"
         );
-        if wrapping == Wrapping::Esp {
-            text.push_str("encapsulation = \"esp\"\n[tunnel.esp]\nkeys = \"installed\"\nalgorithm = \"aes256-gcm\"\n");
+        match wrapping {
+            Wrapping::Bare => {
+                let _ = writeln!(text, "encapsulation = \"device\"\nhealth_check = {{ target = \"{far}\" }}");
+            }
+            Wrapping::Gre => {}
+            Wrapping::Esp => {
+                let keys = "keys = \"installed\"\nalgorithm = \"aes256-gcm\"\n";
+                let _ = write!(text, "encapsulation = \"esp\"\n[tunnel.esp]\n{keys}");
+            }
         }
     }
     text

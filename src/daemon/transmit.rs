@@ -53,8 +53,7 @@ impl Daemon {
                 }
                 self.engine.handle_unsent(now, tunnel, sequence, refusal.unsent());
             });
-            let sent = leaving.iter().map(|(transmit, _)| (transmit.tunnel, transmit.sequence));
-            self.engine.handle_sent(begun, self.clock.now(), sent);
+            self.engine.handle_sent(begun, self.clock.now(), leaving.iter().map(|(transmit, _)| transmit));
         }
         self.outgoing.clear();
         lost.into_iter().for_each(|egress| self.spaces.lose(egress));

@@ -35,6 +35,8 @@ struct Supply {
     shortest: Duration,
     /// How many outcomes one turn brings, its confirming probes included.
     each: u64,
+    /// How many more the first of all turns brings, with which two probes leave anyway.
+    more: u64,
 }
 
 impl Supply {
@@ -56,7 +58,14 @@ impl Supply {
         let mut soon: Vec<Time> = waiting().map(own).chain(more).chain(iter::repeat_n(now, queued)).collect();
         soon.sort_unstable();
         let interval = prober.settings.check.interval;
-        Self { soon, now, due: prober.next_due.max(now), shortest: interval - interval / 20, each }
+        Self {
+            soon,
+            now,
+            due: prober.next_due.max(now),
+            shortest: interval - interval / 20,
+            each,
+            more: if prober.started { 0 } else { CONFIRMING },
+        }
     }
 
     /// Failures.
@@ -86,7 +95,10 @@ impl Supply {
     fn earliest(&self, count: u64) -> Time {
         let soon =
             |taken: usize| taken.checked_sub(1).and_then(|last| self.soon.get(last)).copied().unwrap_or(self.now);
-        let turns = |taken: usize| count.saturating_sub(taken as u64).div_ceil(self.each);
+        let turns = |taken: usize| match count.saturating_sub(taken as u64) {
+            0 => 0,
+            missing => missing.saturating_sub(self.more).div_ceil(self.each).max(1),
+        };
         let turn =
             |taken: usize| turns(taken).checked_sub(1).map_or(self.now, |waits| self.due + many(self.shortest, waits));
         // The more are taken of those that come soon, the fewer turns it takes: the best is where the

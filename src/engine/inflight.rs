@@ -27,19 +27,19 @@ pub enum Purpose {
     Burst,
 }
 
-/// One probe.
+/// One probe. There are a handful of each tunnel: what it remembers is packed into 32 bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
     /// Its stamp: it was not sent before.
     pub sent: Time,
     /// When it left. Of one that this host has held up, when it had left at the latest.
     pub left: Time,
+    /// How long the engine had been stopped in all when it was sent, in nanoseconds.
+    stalled: u64,
+    /// How long an answer may take, in microseconds.
+    timeout: u32,
     /// This host has held it up.
     pub held_up: bool,
-    /// How long the engine had been stopped in all when it was sent.
-    pub stalled: Duration,
-    /// How long an answer may take.
-    pub timeout: Duration,
     /// Why it was sent.
     pub purpose: Purpose,
     /// How it stands.
@@ -51,6 +51,18 @@ pub struct Probe {
 }
 
 impl Probe {
+    /// How long the engine had been stopped in all when it was sent.
+    #[must_use]
+    pub const fn stalled(&self) -> Duration {
+        Duration::from_nanos(self.stalled)
+    }
+
+    /// How long an answer may take.
+    #[must_use]
+    pub const fn timeout(&self) -> Duration {
+        Duration::from_micros(self.timeout as u64)
+    }
+
     /// How long the answer that came then has taken. Of a probe that lay on this host it is not known when it
     /// left: from its stamp on.
     #[must_use]
@@ -101,12 +113,16 @@ impl InFlight {
             self.probes.pop_front();
             self.first += 1;
         }
+        if self.probes.len() == self.probes.capacity() {
+            // Twice as many, as is usual, would be for nothing: there are never many more than now.
+            self.probes.reserve_exact(self.probes.len() / 4 + 2);
+        }
         self.probes.push_back(Probe {
             sent,
             left: sent,
+            stalled: u64::try_from(stalled.as_nanos()).unwrap_or(u64::MAX),
+            timeout: u32::try_from(timeout.as_micros()).unwrap_or(u32::MAX),
             held_up: false,
-            stalled,
-            timeout,
             purpose,
             standing: Standing::Waiting,
             retried: false,

@@ -26,6 +26,9 @@ pub(super) const RTT: [u32; 12] =
 pub(super) const LAG: [u32; 12] =
     [100, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000, 10_000_000];
 
+/// And of how late a probe leaves: 50 µs to 1 s.
+pub(super) const LATE: [u32; 12] = [50, 100, 200, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 50_000, 250_000, 1_000_000];
+
 impl<const N: usize> Histogram<N> {
     /// Nothing is counted yet.
     pub(super) const fn new(bounds: &'static [u32; N]) -> Self {
@@ -93,6 +96,8 @@ pub struct Metrics {
     pub hints: u64,
     /// How late the loop was woken.
     pub lag: Histogram<12>,
+    /// How much later than planned regular probes left.
+    pub late: Histogram<12>,
     /// Whether the kernel's routes are held.
     pub is_held: bool,
     /// How often the kernel's routes were not as they should be.
@@ -141,6 +146,7 @@ impl Engine {
             rejected: Reject::ALL.iter().map(|reject| (reject.label(), self.rejects[reject.index()])).collect(),
             hints: self.hints,
             lag: self.lag,
+            late: self.late,
             is_held: self.held().is_some(),
             drifts: self.drifts,
             last_event: self.events.last(),

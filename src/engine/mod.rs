@@ -107,6 +107,8 @@ pub struct Transmit {
     pub tunnel: u32,
     /// The probe's sequence in it.
     pub sequence: u64,
+    /// When it was to leave, if it is a regular one.
+    pub due: Option<Time>,
     /// Which socket it leaves by.
     pub egress: Egress,
     /// Where to.
@@ -175,6 +177,8 @@ pub struct Engine {
     route_changes: u64,
     /// How late the loop was woken.
     lag: Histogram<12>,
+    /// How much later than planned regular probes left.
+    late: Histogram<12>,
     /// Packets that sockets have lost for want of room.
     overflowed: BTreeMap<Ear, u64>,
     listening: Listening,
@@ -220,6 +224,7 @@ impl Engine {
             deaf: BTreeMap::new(),
             route_changes: 0,
             lag: Histogram::new(&metrics::LAG),
+            late: Histogram::new(&metrics::LATE),
             overflowed: BTreeMap::new(),
             listening: Listening::new(now),
             stalls: Stalls::default(),

@@ -15,7 +15,7 @@ pub(super) struct Item {
     /// Why.
     pub(super) purpose: Purpose,
     /// A burst's probe leaves by this time whatever the pace, or its outcome would fall out of the
-    /// short window.
+    /// short window. A regular one is due then.
     pub(super) not_after: Time,
 }
 

@@ -217,12 +217,12 @@ impl Prober {
     /// waited for once more. But stalls that go on and on do not put it off for ever: it ends when the
     /// probe has been waited for twice its time-out of running time.
     pub(super) fn deadline(probe: &Probe, stalls: Stalls) -> Time {
-        let deadline = probe.left + probe.timeout;
+        let deadline = probe.left + probe.timeout();
         if probe.left >= stalls.end {
             return deadline;
         }
-        let stalled = stalls.total.saturating_sub(probe.stalled);
-        deadline.max((stalls.end + probe.timeout).min(deadline + stalled + probe.timeout))
+        let stalled = stalls.total.saturating_sub(probe.stalled());
+        deadline.max((stalls.end + probe.timeout()).min(deadline + stalled + probe.timeout()))
     }
 
     /// When a probe's answer is suspiciously late, so that the confirming probes need not wait for
@@ -235,7 +235,7 @@ impl Prober {
             && self.burst.left == 0
             && self.health.state() != State::Down;
         let patience = self.rtt.early_retry().filter(|_| applies)?;
-        (patience < probe.timeout).then(|| probe.left + patience)
+        (patience < probe.timeout()).then(|| probe.left + patience)
     }
 
     /// When this tunnel wants attention next.

@@ -22,6 +22,7 @@ use super::prober::Prober;
 use super::route::{Place, Route};
 use super::schedule::{phase, step};
 use super::settings::{Check, Source, Tunnel};
+use super::timers::Timers;
 use super::{Engine, Pair, RouteTable, State, Time};
 use crate::wire::probe::Encapsulation;
 

@@ -75,6 +75,10 @@ pub struct RouteTable {
     penalties: Vec<u32>,
     /// Entries by tunnel.
     over: Vec<Vec<u32>>,
+    /// How many routes, by tunnel.
+    counts: Vec<u32>,
+    /// How many routes cost more than their priority.
+    penalised: u32,
 }
 
 impl RouteTable {
@@ -89,6 +93,7 @@ impl RouteTable {
             places,
             penalties: vec![0; tunnels],
             over: vec![Vec::new(); tunnels],
+            counts: vec![0; tunnels],
             ..Self::default()
         };
         routes.into_iter().for_each(|route| table.insert(route));
@@ -139,6 +144,7 @@ impl RouteTable {
         let index = number(self.routes.len());
         self.routes.push(route);
         let Some(over) = self.over.get_mut(tunnel as usize) else { return };
+        self.counts[tunnel as usize] += 1;
         if self.prefixes.len() <= place as usize {
             self.prefixes.resize_with(place as usize + 1, Prefixes::default);
         }
@@ -160,10 +166,12 @@ impl RouteTable {
     /// the first `told` of them.
     pub fn set_penalty(&mut self, tunnel: u32, penalty: u32, told: usize) -> Moved {
         let mut moved = Moved::default();
-        match self.penalties.get_mut(tunnel as usize) {
-            Some(known) if *known != penalty => *known = penalty,
+        let before = match self.penalties.get_mut(tunnel as usize) {
+            Some(known) if *known != penalty => std::mem::replace(known, penalty),
             Some(_) | None => return moved,
-        }
+        };
+        let of = |penalty| if penalty > 0 { self.counts[tunnel as usize] } else { 0 };
+        self.penalised = self.penalised + of(penalty) - of(before);
         let touched = std::mem::take(&mut self.over[tunnel as usize]);
         for &at in &touched {
             self.select(at as usize, told, &mut moved);
@@ -246,6 +254,12 @@ impl RouteTable {
 
     fn of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (u32, &'a Route, bool)> {
         entry.routes.iter().map(|&index| (index, &self.routes[index as usize], entry.selected.contains(&index)))
+    }
+
+    /// How many routes cost more than their priority at the moment.
+    #[must_use]
+    pub const fn penalised(&self) -> u32 {
+        self.penalised
     }
 
     /// How many prefixes the table has; the same one at two places counts twice.

@@ -32,13 +32,13 @@ impl Engine {
         if now < prober.next_due || !prober.is_probed() {
             return;
         }
-        let interval = prober.settings.check.interval;
+        let (due, interval) = (prober.next_due, prober.settings.check.interval);
         let next = prober.next_due
             + schedule::jittered(interval, schedule::mix(u64::from(prober.number), prober.next_due.as_nanos()));
         prober.next_due = schedule::resumed(next, interval, now).ceil(schedule::step(interval));
         let first = !std::mem::replace(&mut prober.started, true);
         if !std::mem::replace(&mut prober.queued, true) {
-            self.outbox.push(Item { tunnel, purpose: Purpose::Regular, not_after: now });
+            self.outbox.push(Item { tunnel, purpose: Purpose::Regular, not_after: due });
         }
         if first {
             self.start_burst(tunnel, now, false);
@@ -60,7 +60,7 @@ impl Engine {
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         loop {
             let item = self.outbox.pop(now)?;
-            let Item { tunnel, purpose, .. } = item;
+            let Item { tunnel, purpose, not_after } = item;
             let prober = &mut self.probers[tunnel as usize];
             if !prober.is_probed() {
                 // It waited here when the tunnel's keys went away.
@@ -94,6 +94,7 @@ impl Engine {
             let transmit = Transmit {
                 tunnel,
                 sequence,
+                due: (purpose == Purpose::Regular).then_some(not_after),
                 egress: prober.settings.egress,
                 destination: prober.template.destination(),
                 length,
@@ -138,7 +139,10 @@ impl Engine {
             Unsent::LocalFault(error) => {
                 let Some(probe) = prober.in_flight.settle(sequence, Standing::Inconclusive) else { return };
                 let wait = prober.back_off(now, "send");
-                let not_after = probe.sent + prober.settings.check.rules.down_window;
+                let not_after = match probe.purpose {
+                    Purpose::Regular => probe.sent,
+                    Purpose::Burst => probe.sent + prober.settings.check.rules.down_window,
+                };
                 prober.queued |= probe.purpose == Purpose::Regular;
                 self.outbox.delay(now + wait, Item { tunnel, purpose: probe.purpose, not_after });
                 let name = self.probers[tunnel as usize].settings.name.clone();

@@ -24,7 +24,7 @@ impl Engine {
         match prober.in_flight.answer(sequence) {
             Settled::Now(probe) => {
                 let rtt = probe.took(at);
-                if rtt > probe.timeout {
+                if rtt > probe.timeout() {
                     // Only a stall leaves a probe waiting past its time-out: too late to be a
                     // success, and our own trouble, so no failure.
                     prober.counters.late += 1;

@@ -126,10 +126,35 @@ pub struct LagView {
 
 impl LagView {
     fn of<const N: usize>(lag: &Histogram<N>) -> Self {
-        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let [p50_us, p99_us] = [500, 990].map(|part| micros(lag.quantile(part)));
-        Self { wakeups: lag.totals().0, p50_us, p99_us, max_us: micros(lag.longest()) }
+        let [p50_us, p99_us, max_us] = percentiles(lag);
+        Self { wakeups: lag.totals().0, p50_us, p99_us, max_us }
     }
+}
+
+/// How much later than planned regular probes left, since this run began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LatenessView {
+    /// How many have left.
+    pub probes: u64,
+    /// Half of them were not later than this.
+    pub p50_us: u64,
+    /// Of a hundred of them 99.
+    pub p99_us: u64,
+    /// The worst.
+    pub max_us: u64,
+}
+
+impl LatenessView {
+    fn of<const N: usize>(late: &Histogram<N>) -> Self {
+        let [p50_us, p99_us, max_us] = percentiles(late);
+        Self { probes: late.totals().0, p50_us, p99_us, max_us }
+    }
+}
+
+/// The median, the 99th percentile and the worst.
+fn percentiles<const N: usize>(histogram: &Histogram<N>) -> [u64; 3] {
+    let durations = [histogram.quantile(500), histogram.quantile(990), histogram.longest()];
+    durations.map(|duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// The engine's own state.
@@ -145,6 +170,8 @@ pub struct SelfView {
     pub local_faults: Vec<(&'static str, u64)>,
     /// How late the loop was woken.
     pub loop_lag: LagView,
+    /// How late regular probes left.
+    pub lateness: LatenessView,
     /// Why the kernel's routes are held, if this host is suspected rather than its tunnels.
     pub fail_static: Option<HoldView>,
     /// How often something of ours in the kernel's routing was not as we left it.
@@ -200,14 +227,14 @@ impl Engine {
     /// The engine itself.
     #[must_use]
     pub fn self_view(&self) -> SelfView {
-        let in_state = |state| self.probers.iter().filter(|prober| prober.health.state() == state).count();
         let rejected = Reject::ALL.iter().map(|reject| (reject.label(), self.rejects[reject.index()]));
         SelfView {
-            tunnels: State::ALL.map(|state| (state.name(), in_state(state))).to_vec(),
+            tunnels: State::ALL.iter().map(|state| state.name()).zip(self.states).collect(),
             rejected: rejected.filter(|&(_, count)| count > 0).collect(),
             hints: self.hints,
             local_faults: self.faults.iter().map(|fault| (fault.name, fault.count)).collect(),
             loop_lag: LagView::of(&self.lag),
+            lateness: LatenessView::of(&self.late),
             fail_static: self.held().cloned(),
             kernel_drifts: self.drifts,
             last_event: self.events.last(),
@@ -219,18 +246,8 @@ impl Engine {
     /// Counts tunnels and routes.
     #[must_use]
     pub fn census(&self) -> Census {
-        let mut census = Census::default();
-        for prober in &self.probers {
-            let state = prober.health.state();
-            if let Some(place) = State::ALL.iter().position(|known| *known == state) {
-                census.tunnels[place] += 1;
-            }
-        }
-        let is_penalised =
-            |route: &super::Route| self.probers.get(route.tunnel as usize).is_some_and(|prober| prober.penalty() > 0);
-        let penalised = self.routes.iter().filter(|(_, route, _)| is_penalised(route)).count();
-        census.penalised = u32::try_from(penalised).unwrap_or(u32::MAX);
-        census
+        let tunnels = self.states.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        Census { tunnels, penalised: self.routes.penalised() }
     }
 }
 

@@ -20,7 +20,7 @@ use super::event::Kind;
 use super::inflight::HASTE;
 use super::schedule::TICK;
 use super::time::WallTime;
-use super::{Ear, Engine, Time};
+use super::{Ear, Engine, Time, Transmit};
 
 /// Every kind of trouble that is told, and what it means. The names are for ever.
 pub const KINDS: [(&str, &str); 13] = [
@@ -158,20 +158,19 @@ impl Engine {
     /// Probes that [`Self::poll_transmit`] gave out, oldest first, have left between `begun` and now, or never
     /// will: one after the other, each in its part of that time. But meanwhile, or since their stamp, this process
     /// may have been stopped: then their answers are waited for from now on.
-    pub fn handle_sent<I: IntoIterator<Item = (u32, u64)>>(&mut self, begun: Time, now: Time, sent: I)
-    where
-        I::IntoIter: ExactSizeIterator,
-    {
-        let sent = sent.into_iter();
+    pub fn handle_sent<'a>(&mut self, begun: Time, now: Time, sent: impl ExactSizeIterator<Item = &'a Transmit>) {
         let (count, span) = (u32::try_from(sent.len()).unwrap_or(u32::MAX).max(1), now.since(begun));
         let was_stopped = span > HASTE;
         let mut longest = Duration::ZERO;
-        for (place, (tunnel, sequence)) in (0_u32..).zip(sent) {
+        for (place, &Transmit { tunnel, sequence, due, .. }) in (0_u32..).zip(sent) {
             let Some(prober) = self.probers.get_mut(tunnel as usize) else { continue };
             let at = if was_stopped { now } else { begun + span * place / count };
             if let Some(held_up) = prober.in_flight.left(sequence, at) {
                 longest = longest.max(held_up);
                 self.listening.extend(now, self.probers[tunnel as usize].timeout());
+            }
+            if let Some(due) = due {
+                self.late.note(at.since(due));
             }
             self.rearm(tunnel);
         }

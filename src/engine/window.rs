@@ -23,15 +23,15 @@ const FAILED: u32 = u32::MAX;
 
 /// W5, W1 and L30 of one tunnel, kept by running counts, so that judging looks at no sample twice.
 ///
-/// There are hundreds of samples for each of very many tunnels, so each is kept in four bytes: its time to the
-/// millisecond, its round-trip time to the microsecond or, above 16 ms, to a part in four thousand.
+/// There are hundreds of samples for each of very many tunnels, so each is kept in six bytes: how long after the one
+/// before it came, exactly, and its round-trip time to the microsecond or, above 16 ms, to a part in a thousand.
 #[derive(Debug, Clone)]
 pub struct Window {
     length: Duration,
     /// Those within `length`, oldest first.
     slots: VecDeque<Slot>,
-    /// When the first and the last of them were, in milliseconds.
-    ends: [u64; 2],
+    /// When the first and the last of them were.
+    ends: [Time; 2],
     samples: u32,
     failures: u32,
     /// The last samples as bits, the latest lowest; 1 is a failure.
@@ -48,7 +48,7 @@ impl Window {
         Self {
             length,
             slots: VecDeque::new(),
-            ends: [0; 2],
+            ends: [Time::ZERO; 2],
             samples: 0,
             failures: 0,
             recent: 0,
@@ -78,16 +78,15 @@ impl Window {
     }
 
     fn keep(&mut self, at: Time, rtt: u16) {
-        let at = millis(at);
         if self.slots.is_empty() {
             self.ends = [at; 2];
         }
-        let mut after = at.saturating_sub(self.ends[1]);
-        while after > u64::from(u16::MAX) {
-            self.add(Slot { after: u16::MAX, rtt: PAUSE });
-            after -= u64::from(u16::MAX);
+        let after = at.as_nanos().saturating_sub(self.ends[1].as_nanos());
+        let (long, rest) = (after >> u32::BITS, after & u64::from(u32::MAX));
+        if long > 0 {
+            self.add(Slot::new(long, PAUSE));
         }
-        self.add(Slot { after: u16::try_from(after).unwrap_or(u16::MAX), rtt });
+        self.add(Slot::new(rest, rtt));
         self.ends[1] = at.max(self.ends[1]);
         self.samples += 1;
         self.failures += u32::from(rtt == FAILURE);
@@ -103,11 +102,11 @@ impl Window {
 
     /// Lets go of samples that are out of the window at `now`.
     pub fn forget(&mut self, now: Time) {
-        while let Some(slot) = self.slots.front().filter(|_| !time(self.ends[0]).within(self.length, now)) {
-            self.samples -= u32::from(slot.rtt != PAUSE);
-            self.failures -= u32::from(slot.rtt == FAILURE);
+        while let Some(slot) = self.slots.front().filter(|_| !self.ends[0].within(self.length, now)) {
+            self.samples -= u32::from(slot.rtt() != PAUSE);
+            self.failures -= u32::from(slot.rtt() == FAILURE);
             self.slots.pop_front();
-            self.ends[0] += self.slots.front().map_or(0, |next| u64::from(next.after));
+            self.ends[0] = self.ends[0] + self.slots.front().map_or(Duration::ZERO, Slot::after);
         }
     }
 
@@ -167,10 +166,10 @@ impl Window {
     pub fn leaving(&self) -> impl Iterator<Item = (Time, bool)> + '_ {
         let mut at = self.ends[0];
         let steps = self.slots.iter().zip(0_u32..).filter_map(move |(slot, place)| {
-            at += if place == 0 { 0 } else { u64::from(slot.after) };
-            (slot.rtt != PAUSE).then_some((at, slot.rtt == FAILURE))
+            at = at + if place == 0 { Duration::ZERO } else { slot.after() };
+            (slot.rtt() != PAUSE).then_some((at, slot.rtt() == FAILURE))
         });
-        steps.map(|(at, is_failure)| (time(at) + self.length, is_failure))
+        steps.map(|(at, is_failure)| (at + self.length, is_failure))
     }
 
     /// When the last success was.
@@ -189,11 +188,11 @@ impl Window {
     /// Each sample with its round-trip time in microseconds, or [`u32::MAX`] for a failure; newest first.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = (Time, u32)> + '_ {
         let mut next = self.ends[1];
-        let steps = self.slots.iter().rev().filter_map(move |slot| {
-            let at = std::mem::replace(&mut next, next.saturating_sub(slot.after.into()));
-            (slot.rtt != PAUSE).then_some((at, slot.rtt))
-        });
-        steps.map(|(at, rtt)| (time(at), unpacked(rtt)))
+        self.slots.iter().rev().filter_map(move |slot| {
+            let at = next;
+            next = next - slot.after();
+            (slot.rtt() != PAUSE).then_some((at, unpacked(slot.rtt())))
+        })
     }
 
     /// What is known of the last samples, in the window or not.
@@ -257,18 +256,33 @@ pub struct RttSummary {
     pub p99_us: u32,
 }
 
-/// One sample of a window.
+/// One sample of a window. As bytes, or it would take eight of them.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// Milliseconds since the one before.
-    after: u16,
+    /// How long after the one before, in nanoseconds; of a pause, in times of 2^32 of them.
+    after: [u8; 4],
     /// Its round-trip time as [`packed`], or what it is instead.
-    rtt: u16,
+    rtt: [u8; 2],
+}
+
+impl Slot {
+    fn new(after: u64, rtt: u16) -> Self {
+        Self { after: u32::try_from(after).unwrap_or(u32::MAX).to_ne_bytes(), rtt: rtt.to_ne_bytes() }
+    }
+
+    fn rtt(self) -> u16 {
+        u16::from_ne_bytes(self.rtt)
+    }
+
+    fn after(&self) -> Duration {
+        let after = u64::from(u32::from_ne_bytes(self.after));
+        Duration::from_nanos(if self.rtt() == PAUSE { after << u32::BITS } else { after })
+    }
 }
 
 /// A failure.
 const FAILURE: u16 = u16::MAX;
-/// No sample, but a part of a time without any that is longer than a slot can say.
+/// No sample, but the part of a long time without any that a slot cannot say.
 const PAUSE: u16 = u16::MAX - 1;
 /// The bits of a packed time that are a number; those above say by which power of 16 it is multiplied.
 const NUMBER: u32 = 14;
@@ -284,14 +298,6 @@ fn packed(micros: u32) -> u16 {
 fn unpacked(packed: u16) -> u32 {
     let (scale, number) = (u32::from(packed) >> NUMBER, u32::from(packed) & ((1 << NUMBER) - 1));
     if packed == FAILURE { FAILED } else { number << (4 * scale) }
-}
-
-fn millis(at: Time) -> u64 {
-    at.as_nanos() / 1_000_000
-}
-
-fn time(millis: u64) -> Time {
-    Time::from_nanos(millis.saturating_mul(1_000_000))
 }
 
 /// In whole microseconds, below [`FAILED`].

@@ -1,18 +1,17 @@
 //! An alarm that rings on time: the runtime's own timers are kept by the millisecond, and round up.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe::Receiver;
 
-/// An alarm on the monotonic clock (timerfd_create(2)).
+/// An alarm on the monotonic clock (timerfd_create(2)). To the runtime it is what a pipe is: something to read from.
 #[derive(Debug)]
-pub struct Alarm(AsyncFd<OwnedFd>);
+pub struct Alarm(Receiver);
 
 impl Alarm {
     /// One that is not set. To be called within a runtime.
@@ -21,7 +20,7 @@ impl Alarm {
     /// No descriptors left.
     pub fn new() -> io::Result<Self> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        Ok(Self(AsyncFd::with_interest(timer, Interest::READABLE)?))
+        Ok(Self(Receiver::from_owned_fd_unchecked(timer)?))
     }
 
     /// Has it ring at this time of the monotonic clock; at once if that is over.
@@ -31,19 +30,17 @@ impl Alarm {
         let at = Timespec { tv_sec: at.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: at.subsec_nanos().into() };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
         // It is a timer, and that is a time: nothing can be wrong with them (timerfd_settime(2)).
-        let _ = timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::ABSTIME, &once);
+        let _ = timerfd_settime(self.0.as_fd(), TimerfdTimerFlags::ABSTIME, &once);
     }
 
     /// Waits until it rings.
     pub async fn ring(&self) {
         loop {
             // An error would be that the runtime ends.
-            let Ok(mut ready) = self.0.readable().await else { return std::future::pending().await };
-            let mut count = [0; 8];
-            match rustix::io::read(self.0.get_ref(), &mut count) {
-                Ok(_) => return,
-                // It was set anew meanwhile.
-                Err(_) => ready.clear_ready(),
+            let Ok(()) = self.0.readable().await else { return std::future::pending().await };
+            // Nothing to read: it was set anew meanwhile.
+            if self.0.try_read(&mut [0; 8]).is_ok() {
+                return;
             }
         }
     }
@@ -51,19 +48,15 @@ impl Alarm {
 
 #[cfg(test)]
 mod tests {
-    use nix::time::{ClockId, clock_gettime};
-
     use super::*;
-
-    fn now() -> Duration {
-        clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap().into()
-    }
+    use crate::io::clock::Clock;
 
     #[test]
     fn it_rings_when_it_is_set_for_and_not_before() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let alarm = Alarm::new().unwrap();
+            let (alarm, clock) = (Alarm::new().unwrap(), Clock::start());
+            let now = || clock.monotonic(clock.now());
             let at = now() + Duration::from_millis(7);
             alarm.set(at);
             alarm.ring().await;

@@ -276,7 +276,7 @@ impl Sim {
             let bytes = &buffer[..transmit.length];
             if self.sending_takes.is_zero() {
                 self.send(transmit, bytes);
-                self.engine.handle_sent(self.now, self.now, [(transmit.tunnel, transmit.sequence)]);
+                self.engine.handle_sent(self.now, self.now, [transmit].iter());
             } else {
                 held_up.push((transmit, bytes.to_vec()));
             }
@@ -284,11 +284,7 @@ impl Sim {
         if !held_up.is_empty() {
             self.now = stamped + self.sending_takes;
             held_up.iter().for_each(|(transmit, bytes)| self.send(*transmit, bytes));
-            self.engine.handle_sent(
-                self.now,
-                self.now,
-                held_up.iter().map(|(transmit, _)| (transmit.tunnel, transmit.sequence)),
-            );
+            self.engine.handle_sent(self.now, self.now, held_up.iter().map(|(transmit, _)| transmit));
         }
         self.buffer = buffer;
     }

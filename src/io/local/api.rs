@@ -327,6 +327,7 @@ async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
         "hints": view.hints,
         "local_faults": Value::Object(pairs(view.local_faults)),
         "loop_lag": view.loop_lag,
+        "lateness": view.lateness,
         "fail_static": view.fail_static,
         "kernel_drifts": view.kernel_drifts,
         "last_event": view.last_event,

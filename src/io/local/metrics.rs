@@ -177,6 +177,9 @@ impl Snapshot {
         open(encoder, "icmp_hints", what, None, MetricType::Counter)?.counter(&NONE, it.hints)?;
         let what = "How much later than it had asked for the loop was woken";
         open(encoder, "loop_lag", what, Some(&Unit::Seconds), MetricType::Histogram)?.histogram(&NONE, &it.lag)?;
+        let what = "How much later than planned regular probes left";
+        open(encoder, "send_lateness", what, Some(&Unit::Seconds), MetricType::Histogram)?
+            .histogram(&NONE, &it.late)?;
         let what = "1 while the kernel's routes are held because this host is suspected";
         let held = f64::from(u8::from(it.is_held));
         open(encoder, "fail_static", what, None, MetricType::Gauge)?.gauge(&NONE, held)?;
