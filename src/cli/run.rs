@@ -26,7 +26,7 @@ pub(super) fn run(args::Run { config: path, dry_run }: args::Run) -> Outcome {
     runtime.block_on(async {
         let mut signals = Signals::new()?;
         let load = Arc::new(move || Texts::gather(&path));
-        let steward = Steward::start(&texts, config, dry_run, load).map_err(failure)?;
+        let steward = Steward::start(texts, config, dry_run, load).map_err(failure)?;
         steward.keep(async || signals.next().await).await.map_err(failure)?;
         Ok(Exit::Done)
     })

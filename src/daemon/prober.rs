@@ -15,6 +15,7 @@ use super::link::{Begin, Begun, Inward};
 use super::outside::{Host, Outside};
 use super::plan::Plan;
 use crate::config::{Config, Problems};
+use crate::io::heap;
 use crate::io::local::{Bound, Server};
 use crate::io::memory;
 use crate::io::sandbox::{self, Gaps};
@@ -53,6 +54,8 @@ pub fn serve<F: FnOnce()>(line: OwnedFd, log: impl FnOnce(Option<OwnedFd>) -> F)
     let config = Config::of_texts(&texts.unpack()?).map_err(NotBegun::Config)?;
     let settings = config.daemon.clone();
     let mut plan = Plan::new(config).dry(dry_run);
+    drop(texts);
+    heap::trim();
     plan.epoch = epoch;
     let host = Host { settings: Some(settings), ..Host::open(&mut plan) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -36,7 +36,7 @@ use crate::engine::snapshot::Census;
 use crate::engine::{Need, Standing, Steer};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound};
-use crate::io::{journal, notify};
+use crate::io::{heap, journal, notify};
 use life::{KILLED, LINGERS, Life};
 pub use reload::Load;
 use reload::{Read, Reload, Stage, Taking};
@@ -97,7 +97,7 @@ impl Steward {
     ///
     /// # Errors
     /// Another daemon has the socket; no room for a thread.
-    pub fn start(texts: &Texts, config: Config, dry_run: bool, load: Load) -> io::Result<Self> {
+    pub fn start(texts: Texts, config: Config, dry_run: bool, load: Load) -> io::Result<Self> {
         let mut plan = Plan::new(config).dry(dry_run);
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         bound.iter().for_each(|bound| {
@@ -106,8 +106,13 @@ impl Steward {
             tracing::info!(%socket, group = readers.unwrap_or("none"), tunnels, namespaces, "serving the local socket");
         });
         let steersman = plan.steering.take().map(|steering| Steersman::start(steering, 0)).transpose()?;
+        let texts = {
+            let texts = texts;
+            Packed::pack(&texts)?
+        };
+        heap::trim();
         Ok(Self {
-            texts: Packed::pack(texts)?,
+            texts,
             generation: 0,
             reload: Reload::new(load),
             dry_run,
@@ -308,6 +313,7 @@ impl Steward {
             (None, None) => {}
         }
         (self.texts, self.plan, self.generation) = (texts, plan, generation);
+        heap::trim();
         self.standings.clear();
     }
 

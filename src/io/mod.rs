@@ -16,6 +16,7 @@
 //! | [`fib`] | the kernel's routes: changed, pictured, listened to |
 //! | [`links`] | veth pairs and addresses in namespaces that we made |
 //! | [`tunnels`] | the kernel's tunnel devices, addresses and routes, for a proposal |
+//! | [`heap`] | memory given back |
 //! | [`local`] | the local socket: HTTP with JSON |
 //! | [`ledger`] | the durable record of ESP sequence numbers |
 //! | [`letters`] | a private line between two processes, over which descriptors can be handed |
@@ -31,6 +32,7 @@ pub mod clock;
 pub mod device;
 mod durable;
 pub mod fib;
+pub mod heap;
 pub mod journal;
 pub mod ledger;
 pub mod letters;
