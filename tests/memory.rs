@@ -9,6 +9,7 @@ use std::time::Duration;
 use adit::engine::event::{CAPACITY, Kind as Told};
 use adit::engine::health::{Ratio, State};
 use adit::engine::memory::{Damage, File, HEADER, Kind, Memory, Samples, Scribe, Seal, Verdict, decode, examine};
+use adit::engine::schedule::TICK;
 use adit::engine::settings::Timeout;
 use adit::engine::snapshot::TunnelView;
 use adit::engine::{Drain, FailStatic, Steer, Time, Tunnel, WallTime};
@@ -561,12 +562,18 @@ fn many_tunnels_are_remembered_in_pieces_and_all_taken_up() {
             let mut ended = false;
             while !ended {
                 let turn = clock.now();
-                let next = step.take().unwrap_or_else(|| Step::Piece(scribe.go_on(&engine, START)));
-                let is_last = next.is_last();
-                step = writer.offer(next);
+                // As many as the daemon writes in a turn, and a turn in each tick.
+                for _ in 0..4 {
+                    let next = step.take().unwrap_or_else(|| Step::Piece(scribe.go_on(&engine, START)));
+                    let is_last = next.is_last();
+                    step = writer.offer(next);
+                    ended = is_last && step.is_none();
+                    if ended || step.is_some() {
+                        break;
+                    }
+                }
                 turns.push(clock.now().since(turn));
-                ended = is_last && step.is_none();
-                std::thread::sleep(ms(1));
+                std::thread::sleep(TICK);
             }
             let (disk, bytes) = loop {
                 match writer.report() {
@@ -578,7 +585,7 @@ fn many_tunnels_are_remembered_in_pieces_and_all_taken_up() {
             turns.sort();
             let (longest, sum) = (turns.last().unwrap(), turns.iter().sum::<Duration>());
             let usual = turns[turns.len() * 99 / 100];
-            assert!(bytes < turns.len() as u64 * (128 << 10), "{bytes} bytes in {} turns", turns.len());
+            assert!(bytes < turns.len() as u64 * (512 << 10), "{bytes} bytes in {} turns", turns.len());
             println!(
                 "{samples} samples each, {}: {} turns, 99 % below {usual:?}, the longest {longest:?}, together {sum:?}; {bytes} bytes, on the \
                  disk after {all:?}, of which the disk {disk:?}",

@@ -36,8 +36,10 @@ const WINDOWS: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(10);
 /// A disk that has not answered for so long is told of.
 const SILENT: Duration = Duration::from_secs(30);
-/// While a file is on its way there is a turn so soon.
+/// While a file is on its way the next turn does its part.
 const SOON: Duration = Duration::from_millis(1);
+/// So many pieces of a file in a turn, if the thread takes them: a turn comes once in a tick.
+const PIECES: u32 = 4;
 /// How long an end waits for the disk.
 const FAREWELL: Duration = Duration::from_secs(4);
 
@@ -211,14 +213,19 @@ impl Page {
         if self.is_urgent { Time::ZERO } else { self.next[usize::from(!self.changed)] }
     }
 
-    /// A piece, if the thread takes it.
+    /// Some pieces, if the thread takes them.
     fn go_on(&mut self, engine: &Engine, now: Time) {
-        let Some((scribe, waiting)) = &mut self.scribe else { return };
-        let step = waiting.take().unwrap_or_else(|| Step::Piece(scribe.go_on(engine, now)));
-        let is_last = step.is_last();
-        *waiting = self.writer.offer(step);
-        if is_last && waiting.is_none() {
-            (self.scribe, self.writing) = (None, Some(now));
+        for _ in 0..PIECES {
+            let Some((scribe, waiting)) = &mut self.scribe else { return };
+            let step = waiting.take().unwrap_or_else(|| Step::Piece(scribe.go_on(engine, now)));
+            let is_last = step.is_last();
+            *waiting = self.writer.offer(step);
+            if waiting.is_some() {
+                return;
+            }
+            if is_last {
+                (self.scribe, self.writing) = (None, Some(now));
+            }
         }
     }
 

@@ -99,7 +99,13 @@ fn drains_are_written_at_once_however_many_there_are() {
 /// What it had begun counted on the tunnels being in their places.
 #[test]
 fn a_drain_that_a_reload_meets_on_its_way_is_still_written_at_once() {
-    let config = "[[tunnel]]\nname = \"t\"\nencapsulation = \"device\"\ninterface_address = \"10.0.0.0/31\"\n";
+    let tunnel = |number: u32| {
+        let address = std::net::Ipv4Addr::from(0x0a00_0000 + 2 * number);
+        let device = "encapsulation = \"device\"";
+        format!("[[tunnel]]\nname = \"t{number}\"\n{device}\ninterface_address = \"{address}/31\"\n")
+    };
+    // So many that they are not written in one turn.
+    let config = &(0..8_000).map(tunnel).collect::<String>();
     let mut stage = Stage::of(config);
     stage.run(1);
     let kept = stage.memory.kept();
