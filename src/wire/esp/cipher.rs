@@ -1,14 +1,19 @@
 //! The six algorithms at work. Common to them: some bytes that are only authenticated, some that
 //! are encrypted, an ICV over both.
 
-use aes::{Aes128, Aes256};
-use aes_gcm::{Aes128Gcm, Aes256Gcm};
+use aes::{Aes128, Aes128Enc, Aes256, Aes256Enc};
+use aes_gcm::AesGcm;
+use aes_gcm::aead::consts::U12;
 use chacha20poly1305::ChaCha20Poly1305;
 
 use super::aead::Aead;
 use super::cbc::Cbc;
 use super::hmac::Authenticator;
 use super::{Algorithm, ICV, Keys};
+
+/// GCM never decrypts a block: with half of the key schedule an association takes half of the memory.
+type Aes128Gcm = AesGcm<Aes128Enc, U12>;
+type Aes256Gcm = AesGcm<Aes256Enc, U12>;
 
 /// An association's key schedules, set up once. In boxes, so that who moves the association leaves
 /// no copy of them behind.
