@@ -7,7 +7,7 @@
 //!  kernel ────▶│ namespaces and devices come and go, associations             │
 //!  questions ─▶│ a closure from the local socket, run between two wake-ups    │
 //!              │ new events ▸ log, recording, followers                       │
-//!              └──────────────────────── sleep until next_wakeup ────────────┘
+//!              └──────────────── sleep until next_wakeup, or a tick later ────┘
 //! ```
 //!
 //! | file | holds |
@@ -57,7 +57,6 @@ use tokio::sync::{mpsc, watch};
 use crate::config;
 use crate::engine::esp::Reserve;
 use crate::engine::ledger::{Identity, Kind, NotReserved};
-use crate::engine::schedule::TICK;
 use crate::engine::{Engine, Setup, Transmit};
 use crate::io::alarm::Alarm;
 use crate::io::clock::Clock;
@@ -224,15 +223,24 @@ impl Daemon {
     /// Probes until `stop` completes. Nothing else ends it: what fails on the way is told.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
+        self.engine.handle_begin(self.clock.now());
         loop {
-            self.turn();
+            let is_done = self.turn();
             let now = self.clock.now();
             let wanted = [self.engine.next_wakeup(now), self.memory.as_ref().and_then(|memory| memory.next(now))];
-            let pause = wanted.into_iter().flatten().min().map_or(IDLE, |at| at.since(now));
-            let pause = self.pulse.as_mut().map_or(pause, |pulse| pause.min(pulse.beat(now, &self.engine)));
-            // What arrives before the next tick waits for it: the kernel has noted when it came.
-            let is_long = pause > TICK;
-            self.alarm.set(self.clock.monotonic((now + pause).ceil(TICK)));
+            let wanted = wanted.into_iter().flatten().min().unwrap_or(now + IDLE);
+            let beat = self.pulse.as_mut().map_or(IDLE, |pulse| pulse.beat(now, &self.engine));
+            let wanted = wanted.min(now + beat);
+            // What arrives meanwhile waits, if that is no longer than a tick: the kernel has noted when it came.
+            let tick = self.engine.tick();
+            let is_long = wanted.since(now) > tick;
+            // If that tick is over, at once.
+            let next = if is_done { wanted.ceil(tick) } else { now };
+            if next <= now {
+                // What else runs here must not wait until there is time.
+                tokio::task::yield_now().await;
+            }
+            self.alarm.set(self.clock.monotonic(next));
             tokio::select! {
                 biased;
                 () = &mut stop => break,
@@ -277,8 +285,8 @@ impl Daemon {
         let _ = tokio::time::timeout(FAREWELL, answering).await;
     }
 
-    /// One wake-up, in the order that the engine asks for.
-    fn turn(&mut self) {
+    /// One wake-up, in the order that the engine asks for. Whether nothing is left to do.
+    fn turn(&mut self) -> bool {
         // Read before the sockets are drained: whatever arrived by this time is handed in before
         // deadlines up to this time are judged, even if this process is stopped in between.
         let now = self.clock.now();
@@ -294,7 +302,7 @@ impl Daemon {
         self.hear_of_kernel();
         self.steer();
         self.listen();
-        self.transmit();
+        let is_done = self.transmit();
         // That a probe could not leave is a sample, too: the next turn may be long in coming.
         self.steer();
         self.reserve();
@@ -302,6 +310,7 @@ impl Daemon {
         if let Some(memory) = &mut self.memory {
             memory.turn(&mut self.engine, now);
         }
+        is_done
     }
 
     fn receive(&mut self) {

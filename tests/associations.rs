@@ -122,6 +122,7 @@ impl Wire {
         while let Some(transmit) = self.engine.poll_transmit(self.now, &mut buffer) {
             let probe = buffer[..transmit.length].to_vec();
             self.sent.push(probe.clone());
+            self.engine.handle_sent(self.now, self.now, [transmit].iter());
             let mut answers = Vec::new();
             if !self.cut {
                 let _ = self.far.handle(self.now, arrived(&probe), &mut answers);

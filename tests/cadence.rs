@@ -7,8 +7,8 @@ use std::time::Duration;
 use adit::engine::health::State;
 use adit::engine::settings::Timeout;
 use adit::engine::{Engine, Setup, Time, Tunnel, WallTime};
-use sim::far::Sending;
-use sim::{Sim, at_ms, ms, secret, tunnel};
+use sim::far::{Far, Sending};
+use sim::{Sim, arrived, at_ms, ms, secret, tunnel};
 
 fn alone(change: impl FnOnce(&mut Tunnel)) -> Sim {
     let mut settings = tunnel(0);
@@ -202,11 +202,13 @@ fn pacing_never_stretches_a_burst_past_the_short_window() {
     let settings = |index| {
         let mut settings = tunnel(index);
         settings.check.interval = Duration::from_secs(60);
-        settings.check.timeout = Timeout::Fixed(Duration::from_secs(5));
+        settings.check.timeout = Timeout::Fixed(ms(200));
+        settings.check.early_retry = false;
         settings
     };
+    let tunnels: Vec<Tunnel> = (0..TUNNELS).map(settings).collect();
     let setup = Setup {
-        tunnels: (0..TUNNELS).map(settings).collect(),
+        tunnels: tunnels.clone(),
         routes: Vec::new(),
         places: Vec::new(),
         steers: false,
@@ -215,21 +217,43 @@ fn pacing_never_stretches_a_burst_past_the_short_window() {
         associations: std::collections::BTreeMap::new(),
     };
     let mut engine = Engine::new(Time::ZERO, WallTime(0), setup);
-    // The first wake-up comes late: every tunnel is due, each with the two probes that follow.
-    let begun = at_ms(200_000);
-    let mut now = begun;
-    engine.handle_wakeup(now);
-    engine.handle_timeout(now);
-    let mut buffer = [0; 2048];
-    let mut sent = vec![0_u32; TUNNELS as usize];
-    let mut paced = 0;
-    while sent.iter().any(|sent| *sent < 3) {
-        let mut burst = 0;
+    // The first wake-up comes late: every tunnel is due, each with the two probes that follow. All are answered.
+    let (mut now, mut buffer) = (at_ms(200_000), [0; 2048]);
+    let begin = |engine: &mut Engine, now: Time| {
+        engine.handle_wakeup(now);
+        engine.handle_timeout(now);
+    };
+    begin(&mut engine, now);
+    let mut healthy = 0;
+    while healthy < TUNNELS {
         while let Some(transmit) = engine.poll_transmit(now, &mut buffer) {
-            let sent = &mut sent[transmit.tunnel as usize];
-            *sent += 1;
-            burst += u32::from(*sent > 1);
+            engine.handle_sent(now, now, [transmit].iter());
+            let onion = &tunnels[transmit.tunnel as usize].onion;
+            let answer = Far::default().answer(&buffer[..transmit.length], onion.style.direction, onion);
+            engine.handle_datagram(now, now, 0, 0, arrived(&answer));
+            healthy += u32::from(transmit.sequence == 2);
         }
+        now = engine.next_wakeup(now).unwrap();
+        engine.handle_wakeup(now);
+    }
+    // And again it comes late, but now nothing is answered: when time is out, all failures ask to be confirmed.
+    let begun = at_ms(400_000);
+    begin(&mut engine, begun);
+    let mut regular = 0;
+    while let Some(transmit) = engine.poll_transmit(begun, &mut buffer) {
+        engine.handle_sent(begun, begun, [transmit].iter());
+        regular += 1;
+    }
+    assert_eq!(regular, TUNNELS);
+    now = begun + ms(200);
+    engine.handle_timeout(now);
+    let (mut confirming, mut paced) = (0, 0);
+    while confirming < 2 * TUNNELS {
+        let mut burst = 0;
+        while engine.poll_transmit(now, &mut buffer).is_some() {
+            burst += 1;
+        }
+        confirming += burst;
         paced += u32::from(burst > 0 && burst <= 1_100);
         let last = now.since(begun);
         assert!(last <= ms(981), "confirming probes left {last:?} after their first");

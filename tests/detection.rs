@@ -17,6 +17,7 @@ fn detection_times(cuts: u32, timeout: Timeout, seed: u64) -> Vec<Duration> {
     let mut settings = tunnel(0);
     settings.check.timeout = timeout;
     let mut sim = Sim::new(vec![settings], Vec::new(), seed);
+    sim.by_ticks = true;
     sim.run_until(at_ms(40_000));
     let mut times = Vec::new();
     for _ in 0..cuts {
@@ -55,6 +56,32 @@ fn with_an_automatic_time_out_within_1_3_s_and_0_8_s_on_average() {
     assert!(mean <= ms(800), "mean {mean:?}");
     assert!(worst <= ms(1_300), "worst {worst:?}");
     assert!(mean > ms(600), "too good to be true: a mean of {mean:?}");
+}
+
+/// Where a window leaves little time beside the time-out, ticks are as fine as that takes: a tunnel that answers nothing
+/// is down by its first burst nearly always.
+#[test]
+fn a_tight_window_is_met_though_wake_ups_come_by_ticks() {
+    for (interval, timeout, window) in [(1_000, 45, 50), (1_000, 990, 1_000), (13, 12, 16), (100, 90, 200)] {
+        let mut settings = tunnel(0);
+        let check = &mut settings.check;
+        (check.interval, check.timeout, check.early_retry) = (ms(interval), Timeout::Fixed(ms(timeout)), false);
+        check.rules.down_window = ms(window);
+        let mut sim = Sim::new(vec![settings], Vec::new(), interval ^ window);
+        (sim.by_ticks, sim.far[0].rtt) = (true, ms(1));
+        sim.run_for(ms(60 * interval));
+        for cut in 0..100 {
+            let pause = sim.part_of(ms(5 * interval));
+            sim.run_for(ms(5 * interval) + pause);
+            let begun = sim.now;
+            sim.cut(0);
+            let down = sim.run_to(0, State::Down, ms(10 * interval + 10 * timeout)).since(begun);
+            let most = ms(interval) * 21 / 20 + ms(2 * timeout + 10) + ms(interval.min(window));
+            assert!(down <= most, "cut {cut} of {interval}, {timeout}, {window}: down after {down:?}, not {most:?}");
+            sim.heal(0);
+            let _ = sim.run_to(0, State::Degraded, ms(60_000));
+        }
+    }
 }
 
 /// Every tunnel is down by the first burst after the cut: its three outcomes fall into the short

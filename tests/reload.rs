@@ -372,6 +372,7 @@ fn drain(engine: &mut Engine, until: Time, used: &mut Vec<(u32, u32)>) {
         while let Some(transmit) = engine.poll_transmit(now, &mut buffer) {
             let header = peek(&buffer[20..transmit.length]).unwrap();
             used.push((header.spi, header.sequence));
+            engine.handle_sent(now, now, [transmit].iter());
         }
     }
 }

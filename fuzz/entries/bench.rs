@@ -110,6 +110,7 @@ pub(crate) fn turns(engine: &mut Engine, faults: Vec<Fault>, turns: u32) -> Time
         let mut answers = Vec::new();
         while let Some(transmit) = engine.poll_transmit(now, &mut buffer) {
             let _ = far.handle(now, Arrived::V4(&buffer[..transmit.length]), &mut answers);
+            engine.handle_sent(now, now, [transmit].iter());
         }
         let order = turn as usize * 1_000;
         air.extend(answers.into_iter().enumerate().map(|(number, answer)| ((answer.at, order + number), answer.bytes)));

@@ -47,7 +47,7 @@ struct Demand {
 impl Demand {
     /// How far the failures of a dead tunnel are apart at the most. A failure and the two probes
     /// that confirm it come out within one time-out of each other, since the two leave at the first
-    /// one's deadline at the latest; the others wait for their regular turn. Or all of them do,
+    /// one's deadline at the latest, or a fraction of what is left of the window later ([`crate::engine::schedule::step`]); the others wait for their regular turn. Or all of them do,
     /// which is faster where the interval is much shorter than the time-out.
     fn apart(&self, check: &Check) -> Duration {
         let turn = check.interval + check.interval / JITTER_DIVISOR;

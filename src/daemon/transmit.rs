@@ -6,16 +6,20 @@ use super::Daemon;
 use super::outlet::Refusal;
 use crate::engine::{Need, Transmit};
 
-/// Bytes of probes that are gathered before they are sent: some 200 of the usual size.
-const OUTGOING: usize = 64 << 10;
+/// Bytes of probes that are gathered before they are sent: some 250 of the usual size, in a small part of the time in
+/// which a probe is to leave after its stamp.
+const OUTGOING: usize = 32 << 10;
 /// A probe that would not fit there is sent by itself; none is longer than this.
 const LONGEST: usize = 16 << 10;
+/// So many gatherings leave in a turn: then it is time to read, or the answers would not fit where they wait.
+const GATHERINGS: usize = 16;
 /// Room for both.
 pub(super) const ROOM: usize = OUTGOING + LONGEST;
 
 impl Daemon {
-    pub(super) fn transmit(&mut self) {
-        loop {
+    /// Sends what is to leave; whether that is all.
+    pub(super) fn transmit(&mut self) -> bool {
+        for _ in 0..GATHERINGS {
             let mut used = 0;
             let now = self.clock.now();
             while used < OUTGOING
@@ -25,10 +29,11 @@ impl Daemon {
                 used += transmit.length;
             }
             if used == 0 {
-                return;
+                return true;
             }
             self.flush();
         }
+        false
     }
 
     fn flush(&mut self) {
@@ -37,6 +42,7 @@ impl Daemon {
         let mut lost = Vec::new();
         for leaving in self.outgoing.chunk_by(|(one, _), (next, _)| one.egress == next.egress) {
             let egress = leaving[0].0.egress;
+            // There is one for every way out that a plan names.
             let Some(outlet) = self.spaces.outlets.get(egress as usize) else { continue };
             let packet = |&(transmit, at): &(Transmit, usize)| -> (IpAddr, &[u8]) {
                 (transmit.destination, &self.buffer[at..at + transmit.length])
@@ -55,6 +61,7 @@ impl Daemon {
             });
             self.engine.handle_sent(begun, self.clock.now(), leaving.iter().map(|(transmit, _)| transmit));
         }
+        self.engine.handle_flushed(self.clock.now());
         self.outgoing.clear();
         lost.into_iter().for_each(|egress| self.spaces.lose(egress));
         self.spaces.note_interfaces(&mut self.engine);

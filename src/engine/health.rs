@@ -283,6 +283,11 @@ impl Health {
         self.last.as_ref()
     }
 
+    /// Makes room for the samples of one probe in each `interval`.
+    pub(super) fn make_room(&mut self, interval: Duration) {
+        self.window.make_room(interval);
+    }
+
     /// Lets go of samples that have become too old. Moves no state: only a sample does.
     pub fn forget(&mut self, now: Time) {
         self.window.forget(now);

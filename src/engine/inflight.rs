@@ -32,11 +32,10 @@ pub enum Purpose {
 pub struct Probe {
     /// Its stamp: it was not sent before.
     pub sent: Time,
-    /// When it left. Of one that this host has held up, when it had left at the latest.
-    pub left: Time,
     /// How long the engine had been stopped in all when it was sent, in nanoseconds.
     stalled: u64,
-    /// How long an answer may take, in microseconds.
+    /// How long after that it left, and how long an answer may take, in microseconds.
+    lay: u32,
     timeout: u32,
     /// This host has held it up.
     pub held_up: bool,
@@ -51,6 +50,12 @@ pub struct Probe {
 }
 
 impl Probe {
+    /// When it left, to the microsecond. Of one that this host has held up, when it had left at the latest.
+    #[must_use]
+    pub fn left(&self) -> Time {
+        self.sent + Duration::from_micros(self.lay.into())
+    }
+
     /// How long the engine had been stopped in all when it was sent.
     #[must_use]
     pub const fn stalled(&self) -> Duration {
@@ -67,7 +72,7 @@ impl Probe {
     /// left: from its stamp on.
     #[must_use]
     pub fn took(&self, at: Time) -> Duration {
-        at.since(if self.held_up { self.sent } else { self.left })
+        at.since(if self.held_up { self.sent } else { self.left() })
     }
 }
 
@@ -92,7 +97,10 @@ pub struct InFlight {
     first: u64,
     /// Every probe from there on, settled or not.
     probes: VecDeque<Probe>,
+    /// How many of them are waiting.
     waiting: u32,
+    /// How many are settled before the first that is not.
+    settled: u32,
 }
 
 /// Settled probes are remembered for so long after their sending, to tell a duplicate from a late
@@ -103,6 +111,11 @@ const REMEMBERED_MAX: usize = 512;
 /// A batch of probes is stamped and sent within this time, unless this process is stopped meanwhile.
 pub(super) const HASTE: Duration = Duration::from_millis(5);
 
+/// Whole ones.
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
 impl InFlight {
     /// Notes a sending and returns its sequence.
     pub fn send(&mut self, sent: Time, stalled: Duration, timeout: Duration, purpose: Purpose) -> u64 {
@@ -112,16 +125,17 @@ impl InFlight {
         while self.probes.front().is_some_and(|probe| forgotten(probe, self.probes.len())) {
             self.probes.pop_front();
             self.first += 1;
+            self.settled = self.settled.saturating_sub(1);
         }
         if self.probes.len() == self.probes.capacity() {
             // Twice as many, as is usual, would be for nothing: there are never many more than now.
-            self.probes.reserve_exact(self.probes.len() / 4 + 2);
+            self.probes.reserve_exact(self.probes.len() / 4 + 1);
         }
         self.probes.push_back(Probe {
             sent,
-            left: sent,
             stalled: u64::try_from(stalled.as_nanos()).unwrap_or(u64::MAX),
-            timeout: u32::try_from(timeout.as_micros()).unwrap_or(u32::MAX),
+            lay: 0,
+            timeout: micros(timeout),
             held_up: false,
             purpose,
             standing: Standing::Waiting,
@@ -132,13 +146,13 @@ impl InFlight {
         self.first + self.probes.len() as u64 - 1
     }
 
-    /// Notes that a waiting probe has left then; how long this host has held it up, if it has.
-    pub fn left(&mut self, sequence: u64, at: Time) -> Option<Duration> {
+    /// Notes that a waiting probe has left at this time, or, where it was stamped long before `now`, by then.
+    pub fn left(&mut self, sequence: u64, at: Time, now: Time) -> Option<Probe> {
         let probe = self.get_mut(sequence).filter(|probe| probe.standing == Standing::Waiting)?;
-        let held_up = at.since(probe.sent);
-        probe.left = at.max(probe.sent);
-        probe.held_up = held_up > HASTE;
-        probe.held_up.then_some(held_up)
+        probe.held_up = now.since(probe.sent) > HASTE;
+        // Up, so that none seems to have left before it has.
+        probe.lay = micros(if probe.held_up { now } else { at }.since(probe.sent) + Duration::from_nanos(999));
+        Some(*probe)
     }
 
     /// Settles a probe, unless it has been: then `None`.
@@ -150,6 +164,10 @@ impl InFlight {
         probe.standing = standing;
         let settled = *probe;
         self.waiting -= 1;
+        let is_settled = |probe: &Probe| probe.standing != Standing::Waiting;
+        while self.probes.get(self.settled as usize).is_some_and(is_settled) {
+            self.settled += 1;
+        }
         Some(settled)
     }
 
@@ -190,7 +208,9 @@ impl InFlight {
 
     /// The waiting probes, oldest first.
     pub fn waiting(&self) -> impl Iterator<Item = (u64, &Probe)> {
-        (self.first..).zip(&self.probes).filter(|(_, probe)| probe.standing == Standing::Waiting)
+        let from = self.settled as usize;
+        let unsettled = (self.first + u64::from(self.settled)..).zip(self.probes.range(from..));
+        unsettled.filter(|(_, probe)| probe.standing == Standing::Waiting)
     }
 
     /// How many probes are waiting.

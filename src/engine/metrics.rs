@@ -36,7 +36,8 @@ impl<const N: usize> Histogram<N> {
     }
 
     pub(super) fn note(&mut self, duration: Duration) {
-        let place = self.bounds.iter().position(|&bound| duration <= Duration::from_micros(bound.into()));
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let place = self.bounds.iter().position(|&bound| nanos <= u64::from(bound) * 1_000);
         if let Some(place) = place {
             self.counts[place] += 1;
         }

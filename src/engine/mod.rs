@@ -5,12 +5,14 @@
 //! what follows (`poll_*`), in this order at each wake-up:
 //!
 //! ```text
+//! handle_begin(now)             once, before all that
 //! handle_wakeup(now)            was I late? then a missing answer may be my own fault
 //! handle_drained(now)           was I stopped while I read? the same
 //! handle_datagram(…) …          all that has arrived, in the order of arrival
 //! handle_timeout(now)           deadlines that have passed, probes that are due
 //! poll_transmit(now, buffer) …  until it has nothing more; handle_unsent for what could not leave,
-//! handle_sent(begun, now, …)    for all of it: when it left; was I stopped before?
+//! handle_sent(begun, now, …)    and then for all of it: when it left. Only from then on an answer is waited for
+//! handle_flushed(now)           was I stopped before it left?
 //! next_wakeup(now)              sleep until then
 //! ```
 //!
@@ -54,6 +56,7 @@ pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::time::Duration;
 
 pub use health::State;
 use hold::Hold;
@@ -165,6 +168,10 @@ pub struct Engine {
     scratch: Vec<u8>,
     /// Tunnels whose cost may have changed since it was last asked for.
     steered: VecDeque<u32>,
+    /// What wakes this process is to do so at multiples of this.
+    tick: Duration,
+    /// How long the probe that this host has held up longest was held up, of those that have left of late.
+    held_up: Duration,
     /// Whether this host is suspected rather than its tunnels.
     hold: Hold,
     /// Tunnels by state, in the order of [`State::ALL`].
@@ -218,6 +225,8 @@ impl Engine {
             kernel: BTreeMap::new(),
             scratch: Vec::new(),
             steered: VecDeque::new(),
+            tick: schedule::TICK,
+            held_up: Duration::ZERO,
             hold: Hold::default(),
             states: [0; 4],
             drifts: 0,
@@ -237,6 +246,20 @@ impl Engine {
         engine
     }
 
+    /// Probing begins only now: to be made has taken its time, with very many tunnels. What was to begin since then
+    /// begins as much later.
+    pub fn handle_begin(&mut self, now: Time) {
+        let late = now.since(self.listening.seen());
+        for tunnel in 0..self.count() {
+            let prober = &mut self.probers[tunnel as usize];
+            if !prober.started {
+                prober.next_due = (prober.next_due + late).ceil(schedule::step(&prober.settings.check));
+                self.rearm(tunnel);
+            }
+        }
+        self.listening.see(now);
+    }
+
     /// Settles what has passed its deadline and queues what is due. Everything that has arrived by
     /// `now` must have been handed in before.
     pub fn handle_timeout(&mut self, now: Time) {
@@ -245,12 +268,22 @@ impl Engine {
             self.retire(tunnel, now);
             self.expire(tunnel, now, true);
             self.retry_early(tunnel, now);
-            self.queue_due(tunnel, now);
-            self.rearm(tunnel);
+            // One that is queued wants attention when it has left.
+            if !self.queue_due(tunnel, now) {
+                self.rearm(tunnel);
+            }
         }
     }
 
-    /// When the engine wants to be woken; never later than something it has promised.
+    /// What wakes this process is to do so at multiples of this, which is as coarse as the tunnels allow: a wake-up costs
+    /// as much as ten probes.
+    #[must_use]
+    pub const fn tick(&self) -> Duration {
+        self.tick
+    }
+
+    /// When the engine wants to be woken, or at the next multiple of [`Self::tick`]; never later than something it has
+    /// promised.
     pub fn next_wakeup(&mut self, now: Time) -> Option<Time> {
         let listening = self.listening.beat();
         let others = [self.outbox.earliest(now), self.next_reconsidered(), listening];

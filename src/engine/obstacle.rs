@@ -128,8 +128,9 @@ impl Engine {
     pub(super) fn resume(&mut self, now: Time, tunnel: u32) {
         let prober = &mut self.probers[tunnel as usize];
         // Not all at once, where one thing was in the way of many.
-        let interval = prober.settings.check.interval;
-        prober.next_due = (now + schedule::phase(prober.number, interval.min(SPREAD))).ceil(schedule::step(interval));
+        let check = &prober.settings.check;
+        let phase = schedule::phase(prober.number, check.interval.min(SPREAD));
+        prober.next_due = (now + phase).ceil(schedule::step(check));
         prober.started = false;
         self.rearm(tunnel);
     }

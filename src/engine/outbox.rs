@@ -15,7 +15,7 @@ pub(super) struct Item {
     /// Why.
     pub(super) purpose: Purpose,
     /// A burst's probe leaves by this time whatever the pace, or its outcome would fall out of the
-    /// short window. A regular one is due then.
+    /// short window. A regular one was due then, or tried before.
     pub(super) not_after: Time,
 }
 
@@ -86,6 +86,11 @@ impl Outbox {
         self.burst = burst.collect();
         let delayed = self.delayed.drain().filter_map(|Reverse((at, item))| Some(Reverse((at, renamed(item)?))));
         self.delayed = delayed.collect();
+    }
+
+    /// This process is behind by so much: that time allows no burst.
+    pub(super) fn hold_back(&mut self, now: Time, late: Duration) {
+        self.refilled = (self.refilled + late).min(now);
     }
 
     /// When the next probe may leave; `None` if none is waiting.

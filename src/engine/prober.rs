@@ -217,8 +217,8 @@ impl Prober {
     /// waited for once more. But stalls that go on and on do not put it off for ever: it ends when the
     /// probe has been waited for twice its time-out of running time.
     pub(super) fn deadline(probe: &Probe, stalls: Stalls) -> Time {
-        let deadline = probe.left + probe.timeout();
-        if probe.left >= stalls.end {
+        let deadline = probe.left() + probe.timeout();
+        if probe.left() >= stalls.end {
             return deadline;
         }
         let stalled = stalls.total.saturating_sub(probe.stalled());
@@ -231,11 +231,11 @@ impl Prober {
         let applies = self.settings.check.early_retry
             && probe.purpose == Purpose::Regular
             && !probe.retried
-            && probe.left >= stalls.end
+            && probe.left() >= stalls.end
             && self.burst.left == 0
             && self.health.state() != State::Down;
         let patience = self.rtt.early_retry().filter(|_| applies)?;
-        (patience < probe.timeout()).then(|| probe.left + patience)
+        (patience < probe.timeout()).then(|| probe.left() + patience)
     }
 
     /// When this tunnel wants attention next.

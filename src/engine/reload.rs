@@ -20,7 +20,7 @@ use super::event::Kind;
 use super::obstacle::SPREAD;
 use super::prober::Prober;
 use super::route::{Place, Route};
-use super::schedule::{phase, step};
+use super::schedule::{TICK, beginning, phase, step};
 use super::settings::{Check, Source, Tunnel};
 use super::timers::Timers;
 use super::{Engine, Pair, RouteTable, State, Time};
@@ -111,10 +111,13 @@ impl Engine {
     }
 
     /// Has these tunnels and routes from now on. New tunnels of an interval begin within the time that
-    /// `spread` says.
+    /// `spread` says, or, of very many, somewhat longer.
     pub(super) fn lay_out(&mut self, now: Time, layout: Layout, spread: impl Fn(Duration) -> Duration) -> Reloaded {
         let Layout { tunnels, routes, places, steers, mut associations } = layout;
         let fates = self.fates(&tunnels, &associations);
+        let go_on = fates.iter().filter(|fate| matches!(fate, Fate::GoesOn(_))).count();
+        let beginning = beginning(tunnels.len().saturating_sub(go_on));
+        let spread = |interval| spread(interval).max(beginning);
         let mut old = self.part(now, &fates);
         let mut reloaded =
             Reloaded { removed: fates.iter().filter(|fate| **fate == Fate::Gone).count(), ..Reloaded::default() };
@@ -125,7 +128,7 @@ impl Engine {
                 let before = before.map(|(_, prober)| prober);
                 *(if before.is_some() { &mut reloaded.changed } else { &mut reloaded.added }) += 1;
                 let start = associations.remove(&index);
-                self.add(now, tunnel, before, start, &spread, &mut consequences);
+                self.add(now, tunnel, before, start, spread, &mut consequences);
                 continue;
             };
             let is_same = prober.settings.check.is_same(&tunnel.check);
@@ -138,6 +141,8 @@ impl Engine {
         self.lay_routes(&fates, RouteTable::new(routes, places, self.probers.len(), steers));
         self.settle_down(now, consequences);
         self.count_states();
+        let steps = self.probers.iter().map(|prober| &prober.settings.check).filter(|check| check.enabled).map(step);
+        self.tick = steps.min().unwrap_or(TICK);
         self.set_fail_static(self.hold.settings);
         reloaded
     }
@@ -189,7 +194,7 @@ impl Engine {
         let (index, number) = (self.count(), self.next_number);
         self.next_number = self.next_number.saturating_add(1);
         let interval = tunnel.check.interval;
-        let first = (now + phase(number, spread(interval))).ceil(step(interval));
+        let first = (now + phase(number, spread(interval))).ceil(step(&tunnel.check));
         let mut prober = Prober::new(number, tunnel, first, self.wall(now));
         if let Some(mut before) = before {
             consequences.replaced.push((index, before.health.state()));
@@ -262,8 +267,7 @@ impl Engine {
         let prober = &mut self.probers[tunnel as usize];
         let (was, is) = (prober.settings.check.enabled, check.enabled);
         if check.interval < prober.settings.check.interval {
-            prober.next_due =
-                prober.next_due.min((now + phase(prober.number, check.interval)).ceil(step(check.interval)));
+            prober.next_due = prober.next_due.min((now + phase(prober.number, check.interval)).ceil(step(&check)));
         }
         prober.health.set_rules(check.rules);
         prober.settings.check = check;

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use super::Time;
+use super::settings::Check;
 
 /// What wakes this process does so at multiples of this: a wake-up costs as much as ten probes, so probes are due
 /// together, and what has come meanwhile is read together; when each packet arrived the kernel has noted.
 pub const TICK: Duration = Duration::from_millis(10);
 /// So many ticks make the shortest interval for which whole ticks are fine enough.
 const FINE: u32 = 20;
+/// The shortest step.
+const FINEST: Duration = Duration::from_micros(100);
+/// A probe and the two that confirm it.
+const BURST: u32 = 3;
 
 /// When a tunnel's first probe leaves, after the start: evenly spread over the interval, the same
 /// at each start. Multiples of the golden ratio fill an interval evenly for any number of tunnels.
@@ -18,20 +23,32 @@ pub fn phase(tunnel: u32, interval: Duration) -> Duration {
     part(interval, fraction)
 }
 
-/// The step of the times at which a probe of this interval is due: a whole tick, unless the interval is short.
+/// As many tunnels as begin at the same time take this long to begin: with the two probes that follow each first one,
+/// more in a second would be too much for a processor, and those under way would be late.
 #[must_use]
-pub fn step(interval: Duration) -> Duration {
-    (interval / FINE).clamp(Duration::from_millis(1), TICK)
+pub fn beginning(tunnels: usize) -> Duration {
+    /// In a second.
+    const BEGINNERS: u32 = 30_000;
+    Duration::from_secs(1) * u32::try_from(tunnels).unwrap_or(u32::MAX) / BEGINNERS
+}
+
+/// The step of the times at which a check's probes are due, and of the wake-ups that they need: a whole tick, unless
+/// the interval is short, or a failure has little time to be confirmed in.
+#[must_use]
+pub fn step(check: &Check) -> Duration {
+    let turns = check.rules.down_min_samples.saturating_sub(BURST);
+    let slack = check.rules.down_window.saturating_sub(check.timeout.longest() + check.interval * turns);
+    (check.interval / FINE).min(slack / 4).clamp(FINEST, TICK)
 }
 
 /// The time to the next probe: the interval, give or take 5 %, so that probers do not fall into
 /// step with each other; in whole steps.
 #[must_use]
-pub fn jittered(interval: Duration, noise: u64) -> Duration {
-    let step = step(interval).as_nanos();
+pub fn jittered(interval: Duration, step: Duration, noise: u64) -> Duration {
+    let step = step.as_nanos().max(1);
     let (least, most) =
         ((interval - interval / 20).as_nanos().div_ceil(step), (interval + interval / 20).as_nanos() / step);
-    let steps = least + ((most.saturating_sub(least) + 1) * u128::from(noise) >> 64);
+    let steps = least + (((most.saturating_sub(least) + 1) * u128::from(noise)) >> 64);
     Duration::from_nanos(u64::try_from(steps * step).unwrap_or(u64::MAX))
 }
 
@@ -63,4 +80,27 @@ pub const fn mix(one: u64, other: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::engine::health::Rules;
+    use crate::engine::settings::{ReturnPath, Timeout};
+
+    #[test]
+    fn of_any_interval_the_next_probe_is_five_percent_sooner_or_later_at_the_most_and_not_always_the_same() {
+        for interval in [10, 11, 13, 19, 20, 99, 250, 1_000, 10_000, 60_000].map(Duration::from_millis) {
+            let timeout = Timeout::Fixed(Duration::from_millis(5));
+            let (rules, return_path) = (Rules::default(), ReturnPath::Strict);
+            let check =
+                Check { enabled: true, interval, timeout, early_retry: true, return_path, mark_key: None, rules };
+            let pauses: BTreeSet<Duration> =
+                (0..1_000).map(|number| jittered(interval, step(&check), mix(1, number))).collect();
+            assert!(pauses.iter().all(|pause| pause.abs_diff(interval) <= interval / 20), "{interval:?}: {pauses:?}");
+            assert!(pauses.len() >= 3, "{interval:?}: {pauses:?}");
+        }
+    }
 }

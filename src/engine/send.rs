@@ -27,22 +27,26 @@ impl Engine {
         }
     }
 
-    pub(super) fn queue_due(&mut self, tunnel: u32, now: Time) {
+    /// Whether a regular probe has been queued.
+    pub(super) fn queue_due(&mut self, tunnel: u32, now: Time) -> bool {
         let prober = &mut self.probers[tunnel as usize];
         if now < prober.next_due || !prober.is_probed() {
-            return;
+            return false;
         }
-        let (due, interval) = (prober.next_due, prober.settings.check.interval);
-        let next = prober.next_due
-            + schedule::jittered(interval, schedule::mix(u64::from(prober.number), prober.next_due.as_nanos()));
-        prober.next_due = schedule::resumed(next, interval, now).ceil(schedule::step(interval));
+        let (due, check) = (prober.next_due, &prober.settings.check);
+        let (interval, step) = (check.interval, schedule::step(check));
+        let next = due + schedule::jittered(interval, step, schedule::mix(u64::from(prober.number), due.as_nanos()));
+        prober.next_due = schedule::resumed(next, interval, now).ceil(step);
         let first = !std::mem::replace(&mut prober.started, true);
-        if !std::mem::replace(&mut prober.queued, true) {
+        let queues = !std::mem::replace(&mut prober.queued, true);
+        if queues {
             self.outbox.push(Item { tunnel, purpose: Purpose::Regular, not_after: due });
         }
         if first {
+            prober.health.make_room(interval);
             self.start_burst(tunnel, now, false);
         }
+        queues
     }
 
     /// Queues two confirming probes. `origin` is when the probe was sent that they confirm: the
@@ -65,6 +69,7 @@ impl Engine {
             if !prober.is_probed() {
                 // It waited here when the tunnel's keys went away.
                 prober.queued &= purpose != Purpose::Regular;
+                self.rearm(tunnel);
                 continue;
             }
             match purpose {
@@ -76,7 +81,10 @@ impl Engine {
                 }
                 Purpose::Burst => {}
             }
-            let Ok(number) = self.number(now, item) else { continue };
+            let Ok(number) = self.number(now, item) else {
+                self.rearm(tunnel);
+                continue;
+            };
             let prober = &mut self.probers[tunnel as usize];
             let timeout = prober.timeout();
             let sequence = prober.in_flight.send(now, self.stalls.total, timeout, purpose);
@@ -89,7 +97,11 @@ impl Engine {
             };
             let associations = prober.associations.as_ref();
             let seal = number.and_then(|number| associations.and_then(|associations| associations.seal(number)));
-            let length = prober.template.emit(&stamp, &self.secret, seal, buffer)?;
+            let Some(length) = prober.template.emit(&stamp, &self.secret, seal, buffer) else {
+                // It will be a failure, and is waited for as if it had left.
+                self.rearm(tunnel);
+                return None;
+            };
             prober.counters.sent += 1;
             let transmit = Transmit {
                 tunnel,

@@ -2,8 +2,9 @@
 //!
 //! A wheel of slots of a millisecond for the next seconds, a heap for what is later. Setting a timer adds an entry and
 //! says in `armed` which one counts; those that it was set to before are thrown away when their slot comes round. So
-//! nothing is searched for or unlinked, and what is touched of a tunnel is eight bytes. Slots come out in the order of
-//! time, then of the tunnels' index: whoever has the same timers gets the same order.
+//! nothing is searched for, and what is touched of a tunnel is eight bytes. A slot is a list through entries of a common
+//! store: slots come to be full one after the other, and each with room of its own would take room for all. Slots come
+//! out in the order of time, then of the tunnels' index: whoever has the same timers gets the same order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +19,19 @@ const WORD: usize = 64;
 /// No timer is set; no time is this late.
 const NEVER: Time = Time::from_nanos(u64::MAX);
 
+/// The end of a list.
+const END: u32 = u32::MAX;
+
 type Entry = Reverse<(Time, u32)>;
+
+/// An entry in a slot's list, or a place that is free.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    at: Time,
+    tunnel: u32,
+    /// The next of the list.
+    next: u32,
+}
 
 /// One timer a tunnel.
 #[derive(Debug, Clone)]
@@ -27,8 +40,11 @@ pub(super) struct Timers {
     armed: Vec<Time>,
     /// Entries of slots before `next`.
     ready: BinaryHeap<Entry>,
-    /// Those of `next` and the slots after it, each at its number modulo [`SLOTS`].
-    slots: Vec<Vec<Entry>>,
+    /// The first entry of `next` and of the slots after it, each at its number modulo [`SLOTS`].
+    slots: Vec<u32>,
+    store: Vec<Link>,
+    /// The first free place of the store.
+    free: u32,
     /// A bit for each slot that is not empty.
     occupied: [u64; SLOTS / WORD],
     /// The number of the first slot that is not in `ready` yet.
@@ -49,7 +65,9 @@ impl Timers {
         Self {
             armed: vec![NEVER; tunnels],
             ready: BinaryHeap::new(),
-            slots: vec![Vec::new(); SLOTS],
+            slots: vec![END; SLOTS],
+            store: Vec::new(),
+            free: END,
             occupied: [0; SLOTS / WORD],
             next: 0,
             far: BinaryHeap::new(),
@@ -99,13 +117,14 @@ impl Timers {
     }
 
     fn push(&mut self, entry: Entry) {
-        let Reverse((at, _)) = entry;
+        let Reverse((at, tunnel)) = entry;
         let slot = at.as_nanos() / SLOT;
         match slot.checked_sub(self.next) {
             None => self.ready.push(entry),
             Some(ahead) if ahead < SLOTS as u64 => {
                 let place = place(slot);
-                self.slots[place].push(entry);
+                let next = self.slots[place];
+                self.slots[place] = self.put(Link { at, tunnel, next });
                 self.occupied[place / WORD] |= 1 << (place % WORD);
             }
             Some(_) => self.far.push(entry),
@@ -124,12 +143,27 @@ impl Timers {
         self.next = slot + 1;
         let place = place(slot);
         self.occupied[place / WORD] &= !(1 << (place % WORD));
-        // The heap is empty here; its memory is the slot's from now on, and the other way round.
-        let mut entries = std::mem::take(&mut self.slots[place]);
-        self.slots[place] = std::mem::take(&mut self.ready).into_vec();
-        entries.retain(|entry| self.counts(*entry));
+        let (mut entries, mut next) = (std::mem::take(&mut self.ready).into_vec(), self.slots[place]);
+        self.slots[place] = END;
+        while let Some(&link) = self.store.get(next as usize) {
+            let entry = Reverse((link.at, link.tunnel));
+            entries.extend(self.counts(entry).then_some(entry));
+            self.store[next as usize].next = std::mem::replace(&mut self.free, next);
+            next = link.next;
+        }
         self.ready = entries.into();
         Some(())
+    }
+
+    /// Puts an entry into the store, and says where.
+    fn put(&mut self, link: Link) -> u32 {
+        let at = self.free;
+        if let Some(free) = self.store.get_mut(at as usize) {
+            self.free = std::mem::replace(free, link).next;
+            return at;
+        }
+        self.store.push(link);
+        u32::try_from(self.store.len() - 1).unwrap_or(END)
     }
 
     /// Puts those that were far away where they belong by now.
@@ -254,7 +288,7 @@ mod tests {
             (0..1_000).for_each(|tunnel| timers.set(tunnel, Some(now + Duration::from_millis(500))));
             (0..1_000).for_each(|tunnel| timers.set(tunnel, Some(now + Duration::from_millis(1))));
         }
-        let entries = timers.slots.iter().map(Vec::len).sum::<usize>() + timers.ready.len() + timers.far.len();
+        let entries = timers.store.len() + timers.ready.len() + timers.far.len();
         // Those that were set in the last half second are still there.
         assert!(entries <= 52 * 1_000, "{entries}");
     }

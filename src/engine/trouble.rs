@@ -7,7 +7,7 @@
 //! | the wake-up that was asked for | the wake-up | [`Engine::handle_wakeup`] |
 //! | the wake-up | the end of reading | [`Engine::handle_drained`] |
 //! | the end of reading | the next wake-up | the next [`Engine::handle_wakeup`] |
-//! | a probe's stamp | the return of the system call that sends it | [`Engine::handle_sent`] |
+//! | a probe's stamp | the return of the system call that sends it | [`Engine::handle_sent`], [`Engine::handle_flushed`] |
 //!
 //! So that a stop is seen though no timer was due in it, a wake-up is asked for now and then for as long as
 //! an answer may come.
@@ -17,8 +17,6 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::event::Kind;
-use super::inflight::HASTE;
-use super::schedule::TICK;
 use super::time::WallTime;
 use super::{Ear, Engine, Time, Transmit};
 
@@ -47,7 +45,9 @@ pub(super) fn meaning(why: &str) -> &'static str {
 
 /// Going on this much later than it should have is a stall: the engine was stopped or starved.
 pub const STALL: Duration = Duration::from_millis(50);
-/// Between two wake-ups while an answer may come. A stop of at least this and [`STALL`] together is
+/// Woken this much later than was asked for, this process is behind with its work: bursts wait as long as they can.
+const BEHIND: Duration = Duration::from_millis(4);
+/// Between two wake-ups while an answer may come. A stop of at least this, [`STALL`] and a tick together is
 /// always seen; answers may have been held up by a shorter one, but not by more than that.
 const BEAT: Duration = STALL;
 /// The same local fault is told once in this time, and counted always.
@@ -95,6 +95,15 @@ impl Listening {
         Self { seen: now, until: Time::ZERO, patience: Duration::ZERO }
     }
 
+    /// When this process was seen to run last.
+    pub(super) const fn seen(&self) -> Time {
+        self.seen
+    }
+
+    pub(super) const fn see(&mut self, now: Time) {
+        self.seen = now;
+    }
+
     /// An answer may come from now on, for as long as this.
     pub(super) fn extend(&mut self, now: Time, timeout: Duration) {
         self.patience = self.patience.max(timeout);
@@ -131,6 +140,9 @@ impl Engine {
     pub fn handle_wakeup(&mut self, now: Time) {
         let late = self.lateness(now);
         self.lag.note(late);
+        if late > BEHIND {
+            self.outbox.hold_back(now, late);
+        }
         if late >= STALL {
             self.stalled(now, late, "stall", &format!("woken {} ms late", late.as_millis()));
         }
@@ -150,7 +162,7 @@ impl Engine {
     fn lateness(&mut self, now: Time) -> Duration {
         let wanted = [self.timers.earliest(), self.listening.beat()].into_iter().flatten().min();
         // Whoever wakes this process does so a tick at a time.
-        let wanted = wanted.map(|wanted| wanted.ceil(TICK));
+        let wanted = wanted.map(|wanted| wanted.ceil(self.tick));
         let seen = std::mem::replace(&mut self.listening.seen, now);
         wanted.map_or(Duration::ZERO, |wanted| now.since(wanted.max(seen)))
     }
@@ -160,20 +172,25 @@ impl Engine {
     /// may have been stopped: then their answers are waited for from now on.
     pub fn handle_sent<'a>(&mut self, begun: Time, now: Time, sent: impl ExactSizeIterator<Item = &'a Transmit>) {
         let (count, span) = (u32::try_from(sent.len()).unwrap_or(u32::MAX).max(1), now.since(begun));
-        let was_stopped = span > HASTE;
-        let mut longest = Duration::ZERO;
         for (place, &Transmit { tunnel, sequence, due, .. }) in (0_u32..).zip(sent) {
             let Some(prober) = self.probers.get_mut(tunnel as usize) else { continue };
-            let at = if was_stopped { now } else { begun + span * place / count };
-            if let Some(held_up) = prober.in_flight.left(sequence, at) {
-                longest = longest.max(held_up);
-                self.listening.extend(now, self.probers[tunnel as usize].timeout());
-            }
-            if let Some(due) = due {
-                self.late.note(at.since(due));
+            let timeout = prober.timeout();
+            // One that was refused has its outcome.
+            if let Some(probe) = prober.in_flight.left(sequence, begun + span * place / count, now) {
+                let left = probe.left();
+                if probe.held_up {
+                    self.held_up = self.held_up.max(left.since(probe.sent));
+                    self.listening.extend(now, timeout);
+                }
+                due.into_iter().for_each(|due| self.late.note(left.since(due)));
             }
             self.rearm(tunnel);
         }
+    }
+
+    /// All that was to leave has left, or never will: was this process stopped meanwhile?
+    pub fn handle_flushed(&mut self, now: Time) {
+        let longest = std::mem::take(&mut self.held_up);
         if longest >= STALL {
             self.listening.seen = now;
             self.stalled(now, longest, "stall", &format!("stopped for {} ms while sending", longest.as_millis()));

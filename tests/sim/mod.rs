@@ -117,6 +117,8 @@ pub(crate) struct Sim {
     /// A refused burst may leave another probe whose early retry was due before: then the engine wants
     /// to be woken at once.
     pub(crate) haste_allowed: bool,
+    /// It is woken as the daemon is: at its ticks only, to which what arrives waits.
+    pub(crate) by_ticks: bool,
     /// What arrives is lost in the receive queue, and the kernel's counter says so.
     pub(crate) overflowing: bool,
     /// The engine is stopped for so long between a turn's beginning and the reading of its sockets.
@@ -162,6 +164,7 @@ impl Sim {
             keep_bytes: false,
             gaps_allowed: false,
             haste_allowed: false,
+            by_ticks: false,
             overflowing: false,
             reading_takes: Duration::ZERO,
             sending_takes: Duration::ZERO,
@@ -236,7 +239,8 @@ impl Sim {
     fn next_moment(&mut self) -> Option<Time> {
         let wakeup = self.engine.next_wakeup(self.now);
         let arrival = self.air.keys().next().map(|(at, _)| *at);
-        [wakeup, arrival].into_iter().flatten().min().map(|next| next.max(self.now))
+        let next = [wakeup, arrival].into_iter().flatten().min().map(|next| next.max(self.now))?;
+        Some(if self.by_ticks { next.ceil(self.engine.tick()) } else { next })
     }
 
     /// One turn of the loop, in the order that the engine asks for.
@@ -249,7 +253,7 @@ impl Sim {
         self.transmit();
         self.listen();
         let next = self.engine.next_wakeup(self.now);
-        let calm = self.haste_allowed || self.now > now || next.is_none_or(|next| next > now);
+        let calm = self.haste_allowed || self.by_ticks || self.now > now || next.is_none_or(|next| next > now);
         assert!(calm, "after its turn at {now} the engine wants another at once");
     }
 
@@ -286,6 +290,7 @@ impl Sim {
             held_up.iter().for_each(|(transmit, bytes)| self.send(*transmit, bytes));
             self.engine.handle_sent(self.now, self.now, held_up.iter().map(|(transmit, _)| transmit));
         }
+        self.engine.handle_flushed(self.now);
         self.buffer = buffer;
     }
 
