@@ -33,10 +33,10 @@ struct Task {
 }
 
 const TASKS: [Task; 4] = [
-    Task { name: "build", functions: &["build_one"], bound: 1, run: build },
-    Task { name: "send", functions: &["handle_timeout", "poll_transmit", "handle_sent"], bound: 1, run: work },
-    Task { name: "settle", functions: &["handle_datagram"], bound: 1, run: work },
-    Task { name: "judge", functions: &["judge_one"], bound: 1, run: judge },
+    Task { name: "build", functions: &["build_one"], bound: 1_600, run: build },
+    Task { name: "send", functions: &["handle_timeout", "poll_transmit", "handle_sent"], bound: 4_200, run: work },
+    Task { name: "settle", functions: &["handle_datagram"], bound: 3_900, run: work },
+    Task { name: "judge", functions: &["judge_one"], bound: 400, run: judge },
 ];
 const TIMES: u64 = 10_000;
 /// Tunnels of an engine at work.

@@ -17,7 +17,7 @@ use crate::gauge::{self, Cost};
 use crate::stage::{NEAR, Stage, target};
 use crate::subject::{Subject, Wrapping};
 
-const SETTLED: Duration = Duration::from_secs(4);
+const SETTLED: Duration = Duration::from_secs(10);
 /// Sessions come up one by one.
 const SESSIONS_UP: Duration = Duration::from_secs(20);
 const MEASURED: Duration = Duration::from_secs(10);
@@ -27,7 +27,6 @@ const FEW: u32 = 100;
 /// What one of them has cost.
 struct Row {
     name: String,
-    targets: u32,
     cost: Cost,
     /// Round trips.
     trips: u64,
@@ -59,19 +58,16 @@ pub(crate) fn run(stage: &Stage, targets: u32) -> io::Result<()> {
     let [bare, gre] = ours;
     let bare = bare?;
     println!("\n{targets} targets, one probe a second; CPU of the whole round trip, the far end's part included");
-    println!(
-        "{:34} {:>9} {:>12} {:>7} {:>10} {:>13}",
-        "", "trips/s", "µs/trip", "ratio", "% of a core", "bytes/target"
-    );
+    println!("{:34} {:>9} {:>12} {:>7} {:>11} {:>8}", "", "trips/s", "µs/trip", "ratio", "% of a core", "MiB");
     let show = |row: &Row, unit: &Row| {
         println!(
-            "{:34} {:9.0} {:12.1} {:7.2} {:10.2} {:13}",
+            "{:34} {:9.0} {:12.1} {:7.2} {:11.2} {:8.1}",
             row.name,
             row.trips as f64 / MEASURED.as_secs_f64(),
             row.micros(),
             row.micros() / unit.micros(),
             100.0 * row.cost.cpu.as_secs_f64() / MEASURED.as_secs_f64(),
-            row.memory / u64::from(row.targets)
+            row.memory as f64 / f64::from(1 << 20)
         );
     };
     show(&bare, &bare);
@@ -94,19 +90,13 @@ fn ours(stage: &Stage, targets: u32, wrapping: Wrapping) -> io::Result<Row> {
     let name = match wrapping {
         Wrapping::Bare => "adit, bare ICMP echo",
         Wrapping::Gre => "adit, echo in GRE",
-        Wrapping::Esp => "adit, echo in ESP",
+        Wrapping::RoutedGre | Wrapping::Esp => wrapping.name(),
     };
-    measure(name.to_owned(), targets, &processes, SETTLED, trips)
+    measure(name.to_owned(), &processes, SETTLED, trips)
 }
 
 /// What the processes cost from `settled` on.
-fn measure(
-    name: String,
-    targets: u32,
-    processes: &[u32],
-    settled: Duration,
-    trips: impl Fn() -> io::Result<u64>,
-) -> io::Result<Row> {
+fn measure(name: String, processes: &[u32], settled: Duration, trips: impl Fn() -> io::Result<u64>) -> io::Result<Row> {
     std::thread::sleep(settled);
     let cost = || {
         processes.iter().try_fold(Cost::default(), |sum, &process| Ok::<_, io::Error>(sum.and(gauge::cost(process)?)))
@@ -115,7 +105,7 @@ fn measure(
     std::thread::sleep(MEASURED);
     let (cost, trips) = (cost()?.since(cost_before), trips()? - trips_before);
     let memory = processes.iter().map(|&process| gauge::memory(process)).sum::<io::Result<u64>>()?;
-    Ok(Row { name, targets, cost, trips, memory })
+    Ok(Row { name, cost, trips, memory })
 }
 
 fn fping_spread(stage: &Stage, targets: u32) -> io::Result<Row> {
@@ -136,14 +126,14 @@ fn fping(stage: &Stage, targets: u32, how: &str, gap: &str) -> io::Result<Row> {
     let arguments = arguments.into_iter().chain([list.display().to_string()]);
     let running = Running(vec![start(&stage.near, "fping", arguments)?]);
     let name = format!("{version}, {how}");
-    measure(name, targets, &[running.0[0].id()], SETTLED, || echoes(&stage.near))
+    measure(name, &[running.0[0].id()], SETTLED, || echoes(&stage.near))
 }
 
 fn oping(stage: &Stage, targets: u32) -> io::Result<Row> {
     let version = version("oping", &["-h"])?;
     let arguments = ["-i".to_owned(), "1".to_owned()].into_iter().chain((0..targets).map(|at| target(at).to_string()));
     let running = Running(vec![start(&stage.near, "oping", arguments)?]);
-    measure(version, targets, &[running.0[0].id()], SETTLED, || echoes(&stage.near))
+    measure(version, &[running.0[0].id()], SETTLED, || echoes(&stage.near))
 }
 
 /// A process for each target, each with two raw sockets to which the kernel copies every answer.
@@ -158,7 +148,7 @@ fn dpinger(stage: &Stage, targets: u32) -> io::Result<Row> {
     let running = (0..targets).map(|at| start(&stage.near, &program, of(at))).collect::<io::Result<Vec<_>>>()?;
     let running = Running(running);
     let processes: Vec<u32> = running.0.iter().map(Child::id).collect();
-    measure(format!("dpinger, {targets} of it"), targets, &processes, SETTLED, || echoes(&stage.near))
+    measure(format!("dpinger, {targets} of it"), &processes, SETTLED, || echoes(&stage.near))
 }
 
 fn bfdd(stage: &Stage, targets: u32) -> io::Result<Row> {
@@ -167,7 +157,7 @@ fn bfdd(stage: &Stage, targets: u32) -> io::Result<Row> {
     let far = frr(&stage.far, &folder.path().join("far"), (0..targets).map(|at| (NEAR, target(at))))?;
     let near = frr(&stage.near, &folder.path().join("near"), (0..targets).map(|at| (target(at), NEAR)))?;
     let name = format!("{version}, {targets} sessions");
-    let row = measure(name, targets, &[near.0[1].id()], SESSIONS_UP, || pairs(&stage.near));
+    let row = measure(name, &[near.0[1].id()], SESSIONS_UP, || pairs(&stage.near));
     drop(far);
     row
 }
@@ -185,9 +175,7 @@ fn bird(stage: &Stage, targets: u32) -> io::Result<Row> {
     fs::write(&config, text + "}\n")?;
     let arguments = ["-f", "-c", &config.display().to_string(), "-s", &control.display().to_string()].map(String::from);
     let near = Running(vec![start(&stage.near, "bird", arguments.into_iter())?]);
-    let row = measure(format!("{version}, {targets} sessions"), targets, &[near.0[0].id()], SESSIONS_UP, || {
-        pairs(&stage.near)
-    });
+    let row = measure(format!("{version}, {targets} sessions"), &[near.0[0].id()], SESSIONS_UP, || pairs(&stage.near));
     drop(far);
     row
 }

@@ -62,4 +62,10 @@ __attribute__((section("reflect"), used)) int turn_back(struct __sk_buff *packet
 	return redirect(packet->ifindex, 0);
 }
 
+// A far end that is gone.
+__attribute__((section("swallow"), used)) int swallowed(struct __sk_buff *packet)
+{
+	return TC_ACT_SHOT;
+}
+
 char terms[] __attribute__((section("license"), used)) = "Dual MIT/GPL";

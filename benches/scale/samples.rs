@@ -1,4 +1,4 @@
-//! How punctual probes are, and how true the round-trip times: from a recording, in a run of its own.
+//! How true the round-trip times are: from a recording, in a run of its own.
 
 use std::io;
 use std::time::Duration;
@@ -10,13 +10,12 @@ use crate::subject::{Subject, Wrapping};
 
 const RECORDED: Duration = Duration::from_secs(8);
 
-/// Percentiles of lateness and of round-trip times. The path itself takes some 6 µs: what is shown beyond that is an
+/// Percentiles of round-trip times. The path itself takes some 6 µs: what is shown beyond that is an
 /// error.
 pub(crate) fn shown(stage: &Stage, tunnels: u32, wrapping: Wrapping) -> io::Result<String> {
     let subject = Subject::start(stage, tunnels, wrapping, true)?;
     subject.await_all("healthy", tunnels)?;
     std::thread::sleep(RECORDED);
-    let late = subject.health()?["lateness"].clone();
     let recording = subject.recording()?;
     drop(subject);
     let sample = |line: &str| serde_json::from_str::<Value>(line).ok().filter(|event| event["kind"] == "sample");
@@ -26,6 +25,5 @@ pub(crate) fn shown(stage: &Stage, tunnels: u32, wrapping: Wrapping) -> io::Resu
     rtts.drain(..rtts.len() / 3);
     rtts.sort_by(f64::total_cmp);
     let at = |share: usize| rtts.get(rtts.len() * share / 100).copied().unwrap_or(f64::NAN);
-    let lateness = |name: &str| late[name].as_f64().unwrap_or(f64::NAN) / 1e3;
-    Ok(format!("{:.2} / {:.2}  {:9.0} / {:.0}", lateness("p50_us"), lateness("p99_us"), at(50), at(99)))
+    Ok(format!("{:.0} / {:.0}", at(50), at(99)))
 }

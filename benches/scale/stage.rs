@@ -4,7 +4,7 @@
 //!   near                                far
 //!  ┌───────────────┐  near0      far0  ┌────────────────────────────┐
 //!  │ 10.77.0.1     ├───────────────────┤ 10.77.0.2                  │
-//!  │ adit          │                   │ 10.128.0.0/9 by reflect.c  │
+//!  │ adit          │                   │ 10.128.0.0/10 by reflect.c │
 //!  │ 10.208.0.0/12 │                   │ 10.200.0.0/13 by its kernel│
 //!  └───────────────┘                   └────────────────────────────┘
 //! ```
@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use adit::io::netns;
@@ -48,6 +48,8 @@ pub(crate) fn own(tunnel: u32) -> Ipv4Addr {
 pub(crate) struct Stage {
     pub(crate) near: File,
     pub(crate) far: File,
+    /// The programs that the kernel runs at the far end.
+    object: PathBuf,
 }
 
 impl Stage {
@@ -73,12 +75,18 @@ impl Stage {
                 "ip link set lo up; ip addr add 10.77.0.2/16 dev far0; ip link set far0 up
              ip neigh replace {NEAR} lladdr 02:00:00:00:00:01 dev far0 nud permanent
              ip route add local 10.200.0.0/13 dev lo; ip route add 10.208.0.0/12 via {NEAR}
+             ip route add local 10.128.0.0/10 dev lo
              tc qdisc add dev far0 clsact
              tc filter add dev far0 ingress bpf direct-action object-file {} section reflect",
                 object.display()
             ),
         )?;
-        Ok(Self { near, far })
+        Ok(Self { near, far, object })
+    }
+
+    /// The program in the kernel answers no more: what comes is for whoever listens at the far end.
+    pub(crate) fn leave_to_router(&self) -> io::Result<()> {
+        sh(&self.far, "tc qdisc del dev far0 clsact")
     }
 
     /// Packets that came by the cable so far, and that left by it.
@@ -92,20 +100,27 @@ impl Stage {
 
     /// The far end answers nothing from now on.
     pub(crate) fn cut(&self) -> io::Result<()> {
-        sh(
-            &self.near,
-            "ip link set near0 up; tc qdisc replace dev near0 clsact
-                        tc filter add dev near0 ingress matchall action drop",
-        )
+        self.answer_by("swallow")
     }
 
     /// It does once more.
     pub(crate) fn heal(&self) -> io::Result<()> {
-        sh(&self.near, "tc qdisc del dev near0 clsact")
+        self.answer_by("reflect")
+    }
+
+    fn answer_by(&self, section: &str) -> io::Result<()> {
+        let object = self.object.display();
+        sh(
+            &self.far,
+            &format!(
+                "tc qdisc del dev far0 clsact; tc qdisc add dev far0 clsact
+                 tc filter add dev far0 ingress bpf direct-action object-file {object} section {section}"
+            ),
+        )
     }
 }
 
-fn compiled(folder: &Path) -> io::Result<std::path::PathBuf> {
+fn compiled(folder: &Path) -> io::Result<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/scale/reflect.c");
     let object = folder.join("reflect.o");
     let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);

@@ -1,37 +1,38 @@
 //! The uplink of all tunnels fails at once, and comes back.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::stage::Stage;
 use crate::subject::{Subject, Wrapping};
 
-/// Between the two: as long as a person needs to look up.
-const OUTAGE: Duration = Duration::from_secs(5);
+/// Before it, and between the two.
+const CALM: Duration = Duration::from_secs(5);
 
+/// They do not become healthy again before the samples of the outage have left the long window, five minutes later.
 pub(crate) fn run(stage: &Stage, tunnels: u32) -> io::Result<()> {
     let subject = Subject::start(stage, tunnels, Wrapping::Gre, false)?;
     subject.await_all("healthy", tunnels)?;
-    std::thread::sleep(Duration::from_secs(2));
-    let begin = std::time::Instant::now();
+    std::thread::sleep(CALM);
+    let before = subject.metrics()?;
+    let begin = Instant::now();
     stage.cut()?;
     subject.await_all("down", tunnels)?;
     let down = begin.elapsed();
-    std::thread::sleep(OUTAGE);
+    std::thread::sleep(CALM);
     stage.heal()?;
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     subject.await_all("degraded", tunnels)?;
     let alive = begin.elapsed();
-    subject.await_all("healthy", tunnels)?;
-    let health = subject.health()?;
+    std::thread::sleep(CALM);
+    let after = subject.metrics()?;
     println!(
-        "\n{tunnels} tunnels cut at once: all down after {:.2} s; healed: all alive after {:.2} s, healthy after {:.1} \
-         s; local faults {}; lag {}",
+        "\n{tunnels} tunnels fail at once: all down after {:.2} s; they come back: all alive after {:.2} s; loop lag p99 \
+         {:.1} ms; own troubles {}",
         down.as_secs_f64(),
         alive.as_secs_f64(),
-        begin.elapsed().as_secs_f64(),
-        health["local_faults"],
-        health["loop_lag"]
+        after.quantile(&before, "adit_loop_lag_seconds", 0.99) * 1e3,
+        after.sum("adit_local_faults_total", "") - before.sum("adit_local_faults_total", ""),
     );
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use adit::io::netns;
 use serde_json::Value;
 
+use crate::router::{FIRST_SPI, Router, key};
 use crate::stage::{NEAR, Stage, far, inner, own, target};
 
 /// In what probes go.
@@ -19,7 +20,9 @@ pub(crate) enum Wrapping {
     /// Nothing: an echo that the far kernel answers.
     Bare,
     Gre,
-    /// AES-256-GCM.
+    /// The same, answered by [`Router`](crate::router::Router).
+    RoutedGre,
+    /// AES-256-GCM, likewise.
     Esp,
 }
 
@@ -28,6 +31,7 @@ impl Wrapping {
         match self {
             Self::Bare => "bare",
             Self::Gre => "gre",
+            Self::RoutedGre => "gre, routed",
             Self::Esp => "esp",
         }
     }
@@ -39,8 +43,12 @@ pub(crate) struct Subject {
     socket: PathBuf,
     folder: tempfile::TempDir,
     begun: Instant,
+    /// The far end, if it is not a program in the kernel.
+    _router: Option<Router>,
 }
 
+/// How many ask at a time.
+const CLIENTS: u32 = 16;
 /// How long a start may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -48,6 +56,8 @@ impl Subject {
     /// Starts it, and waits until the local socket answers.
     pub(crate) fn start(stage: &Stage, tunnels: u32, wrapping: Wrapping, records: bool) -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
+        let is_routed = matches!(wrapping, Wrapping::RoutedGre | Wrapping::Esp);
+        let router = is_routed.then(|| Router::start(&stage.far, wrapping, tunnels)).transpose()?;
         let path = folder.path().join("adit.toml");
         fs::write(&path, configuration(folder.path(), tunnels, wrapping, records))?;
         let log = fs::File::create(folder.path().join("log"))?;
@@ -58,7 +68,7 @@ impl Subject {
             command.stdout(Stdio::null()).stderr(log).spawn()
         })?;
         let socket = folder.path().join("socket");
-        let mut subject = Self { steward, prober: 0, socket, folder, begun };
+        let mut subject = Self { steward, prober: 0, socket, folder, begun, _router: router };
         while subject.health().is_err() {
             if subject.steward.try_wait()?.is_some() || begun.elapsed() > PATIENCE {
                 let log = fs::read_to_string(subject.folder.path().join("log"))?;
@@ -96,11 +106,8 @@ impl Subject {
         serde_json::from_slice(&self.ask("GET", "/v1/healthz", "")?).map_err(Into::into)
     }
 
-    /// The sum of a counter of all tunnels.
-    pub(crate) fn sum(&self, series: &str) -> io::Result<u64> {
-        let text = String::from_utf8_lossy(&self.ask("GET", "/metrics", "")?).into_owned();
-        let values = text.lines().filter(|line| line.starts_with(series));
-        Ok(values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum())
+    pub(crate) fn metrics(&self) -> io::Result<Metrics> {
+        Ok(Metrics(String::from_utf8_lossy(&self.ask("GET", "/metrics", "")?).into_owned()))
     }
 
     /// What was recorded.
@@ -108,17 +115,24 @@ impl Subject {
         fs::read_to_string(self.folder.path().join("record.jsonl"))
     }
 
+    /// Hands every tunnel its keys. Each is recorded on the disk before it is used, so several at a time.
     fn install(&self, tunnels: u32) -> io::Result<()> {
-        for tunnel in 0..tunnels {
-            // The far end returns what it gets: one key both ways.
-            let key = format!("{:072x}", u128::from(tunnel) + 1);
-            let spi = 0x1000 + tunnel;
-            let pair = serde_json::json!({
-                "algorithm": "aes256-gcm", "spi_out": spi, "spi_in": spi, "key_out": key, "key_in": key
-            });
-            self.ask("POST", &format!("/v1/tunnels/t{tunnel}/sa"), &pair.to_string())?;
-        }
-        Ok(())
+        std::thread::scope(|scope| {
+            let some =
+                |first: u32| move || (first..tunnels).step_by(CLIENTS as usize).try_for_each(|at| self.hand_over(at));
+            let clients: Vec<_> = (0..CLIENTS).map(|first| scope.spawn(some(first))).collect();
+            let ended = clients.into_iter().map(std::thread::ScopedJoinHandle::join);
+            let failed = |_| Err(io::Error::other("a client has panicked"));
+            ended.map(|ended| ended.unwrap_or_else(failed)).fold(Ok(()), Result::and)
+        })
+    }
+
+    fn hand_over(&self, tunnel: u32) -> io::Result<()> {
+        let (spi, [key_out, key_in]) = (FIRST_SPI + tunnel, [false, true].map(|inbound| key(tunnel, inbound)));
+        let pair = serde_json::json!({
+            "algorithm": "aes256-gcm", "spi_out": spi, "spi_in": spi, "key_out": key_out, "key_in": key_in
+        });
+        self.ask("POST", &format!("/v1/tunnels/t{tunnel}/sa"), &pair.to_string()).map(drop)
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> io::Result<Vec<u8>> {
@@ -135,6 +149,32 @@ impl Subject {
             return Ok(body);
         }
         Err(io::Error::other(format!("{method} {path}: {}", String::from_utf8_lossy(&body))))
+    }
+}
+
+/// What `/metrics` said once.
+pub(crate) struct Metrics(String);
+
+impl Metrics {
+    /// The sum of all series of a name that bear this word.
+    pub(crate) fn sum(&self, name: &str, word: &str) -> u64 {
+        let values = self.0.lines().filter(|line| line.starts_with(name) && line.contains(word));
+        values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+    }
+
+    /// What this share of a histogram's values since another time are not above, to the end of a bucket.
+    pub(crate) fn quantile(&self, before: &Self, name: &str, share: f64) -> f64 {
+        let head = format!("{name}_bucket{{le=\"");
+        let bucket = |line: &str| {
+            let (bound, count) = line.strip_prefix(&head)?.split_once("\"} ")?;
+            Some((bound.parse::<f64>().ok()?, count.parse::<f64>().ok()?))
+        };
+        let buckets = |metrics: &Self| metrics.0.lines().filter_map(bucket).collect::<Vec<_>>();
+        let counts =
+            buckets(self).into_iter().zip(buckets(before)).map(|((bound, now), (_, then))| (bound, now - then));
+        let counts: Vec<(f64, f64)> = counts.collect();
+        let wanted = share * counts.last().map_or(0.0, |(_, all)| *all);
+        counts.into_iter().find(|(_, count)| *count >= wanted).map_or(f64::NAN, |(bound, _)| bound)
     }
 }
 
@@ -159,7 +199,7 @@ fn configuration(folder: &Path, tunnels: u32, wrapping: Wrapping, records: bool)
         text.push_str(&format!("record = \"{folder}/record.jsonl\"\n"));
     }
     text.push_str("[defaults.health_check]\nrate = \"high\"\n");
-    if wrapping == Wrapping::Esp {
+    if matches!(wrapping, Wrapping::RoutedGre | Wrapping::Esp) {
         text.push_str("type = \"reply\"\n");
     }
     for tunnel in 0..tunnels {
@@ -175,7 +215,7 @@ fn configuration(folder: &Path, tunnels: u32, wrapping: Wrapping, records: bool)
             Wrapping::Bare => {
                 let _ = writeln!(text, "encapsulation = \"device\"\nhealth_check = {{ target = \"{far}\" }}");
             }
-            Wrapping::Gre => {}
+            Wrapping::Gre | Wrapping::RoutedGre => {}
             Wrapping::Esp => {
                 let keys = "keys = \"installed\"\nalgorithm = \"aes256-gcm\"\n";
                 let _ = write!(text, "encapsulation = \"esp\"\n[tunnel.esp]\n{keys}");
