@@ -14,7 +14,7 @@ pub(crate) fn run(stage: &Stage, tunnels: u32) -> io::Result<()> {
     let subject = Subject::start(stage, tunnels, Wrapping::Gre, false)?;
     subject.await_all("healthy", tunnels)?;
     std::thread::sleep(CALM);
-    let before = subject.metrics()?;
+    let (before, follower) = (subject.metrics()?, subject.follow()?);
     let begin = Instant::now();
     stage.cut()?;
     subject.await_all("down", tunnels)?;
@@ -25,10 +25,10 @@ pub(crate) fn run(stage: &Stage, tunnels: u32) -> io::Result<()> {
     subject.await_all("degraded", tunnels)?;
     let alive = begin.elapsed();
     std::thread::sleep(CALM);
-    let after = subject.metrics()?;
+    let (after, (events, missed)) = (subject.metrics()?, follower.stop()?);
     println!(
         "\n{tunnels} tunnels fail at once: all down after {:.2} s; they come back: all alive after {:.2} s; loop lag p99 \
-         {:.1} ms; own troubles {}",
+         {:.1} ms; own troubles {}; events followed {events}, missed {missed}",
         down.as_secs_f64(),
         alive.as_secs_f64(),
         after.quantile(&before, "adit_loop_lag_seconds", 0.99) * 1e3,

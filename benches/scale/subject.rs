@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::io::{self, Read, Write as _};
+use std::io::{self, BufRead, Read, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use adit::io::netns;
@@ -135,6 +137,25 @@ impl Subject {
         self.ask("POST", &format!("/v1/tunnels/t{tunnel}/sa"), &pair.to_string()).map(drop)
     }
 
+    /// Reads the events from now on, until this is stopped; how many came, and how many were missed.
+    pub(crate) fn follow(&self) -> io::Result<Follower> {
+        let last = self.health()?["last_event"].as_u64().unwrap_or(0);
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream
+            .write_all(format!("GET /v1/events?since={last}&follow=true HTTP/1.0\r\nhost: adit\r\n\r\n").as_bytes())?;
+        let end = stream.try_clone()?;
+        let thread = std::thread::spawn(move || {
+            let (mut events, mut missed) = (0, 0);
+            for line in io::BufReader::new(stream).lines().map_while(Result::ok) {
+                let told = serde_json::from_str::<Value>(&line).unwrap_or_default();
+                events += u64::from(told["id"].is_u64());
+                missed += told["missed"].as_u64().unwrap_or(0);
+            }
+            (events, missed)
+        });
+        Ok(Follower { end, thread })
+    }
+
     fn ask(&self, method: &str, path: &str, body: &str) -> io::Result<Vec<u8>> {
         let mut stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -149,6 +170,19 @@ impl Subject {
             return Ok(body);
         }
         Err(io::Error::other(format!("{method} {path}: {}", String::from_utf8_lossy(&body))))
+    }
+}
+
+/// A client that follows the events.
+pub(crate) struct Follower {
+    end: UnixStream,
+    thread: JoinHandle<(u64, u64)>,
+}
+
+impl Follower {
+    pub(crate) fn stop(self) -> io::Result<(u64, u64)> {
+        self.end.shutdown(Shutdown::Both)?;
+        self.thread.join().map_err(|_| io::Error::other("the follower has panicked"))
     }
 }
 

@@ -163,30 +163,40 @@ pub enum Kind {
     Stop {},
 }
 
-/// How many events are kept.
+/// How many events are kept at least.
 pub const CAPACITY: usize = 4096;
+/// And so many more for each tunnel: all may fail at once, be degraded and down within seconds, and whoever follows
+/// the events must not miss any.
+const EACH: usize = 2;
 
 /// The last events.
 #[derive(Debug, Clone)]
 pub struct Ring {
     events: VecDeque<Event>,
     next: u64,
+    /// How many are kept.
+    room: usize,
 }
 
 impl Default for Ring {
     fn default() -> Self {
-        Self { events: VecDeque::new(), next: 1 }
+        Self { events: VecDeque::new(), next: 1, room: CAPACITY }
     }
 }
 
 impl Ring {
     /// Adds an event, letting go of the oldest if need be.
     pub fn push(&mut self, at: WallTime, kind: Kind) {
-        if self.events.len() == CAPACITY {
+        while self.events.len() >= self.room {
             self.events.pop_front();
         }
         self.events.push_back(Event { id: self.next, at, kind });
         self.next += 1;
+    }
+
+    /// Keeps as many as so many tunnels need.
+    pub(super) fn make_room(&mut self, tunnels: usize) {
+        self.room = CAPACITY + EACH * tunnels;
     }
 
     /// Numbers go on from here, those of what is here already, too: of the start of a daemon that

@@ -140,6 +140,7 @@ impl Engine {
         self.renumber(&fates);
         self.lay_routes(&fates, RouteTable::new(routes, places, self.probers.len(), steers));
         self.settle_down(now, consequences);
+        self.events.make_room(self.probers.len());
         self.count_states();
         let steps = self.probers.iter().map(|prober| &prober.settings.check).filter(|check| check.enabled).map(step);
         self.tick = steps.min().unwrap_or(TICK);
