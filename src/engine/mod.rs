@@ -170,6 +170,8 @@ pub struct Engine {
     steered: VecDeque<u32>,
     /// What wakes this process is to do so at multiples of this.
     tick: Duration,
+    /// Of those tunnels that need no finer ones.
+    longest_tick: Duration,
     /// How long the probe that this host has held up longest was held up, of those that have left of late.
     held_up: Duration,
     /// Whether this host is suspected rather than its tunnels.
@@ -226,6 +228,7 @@ impl Engine {
             scratch: Vec::new(),
             steered: VecDeque::new(),
             tick: schedule::TICK,
+            longest_tick: schedule::TICK,
             held_up: Duration::ZERO,
             hold: Hold::default(),
             states: [0; 4],
@@ -253,7 +256,8 @@ impl Engine {
         for tunnel in 0..self.count() {
             let prober = &mut self.probers[tunnel as usize];
             if !prober.started {
-                prober.next_due = (prober.next_due + late).ceil(schedule::step(&prober.settings.check));
+                prober.next_due =
+                    (prober.next_due + late).ceil(schedule::step(&prober.settings.check, self.longest_tick));
                 self.rearm(tunnel);
             }
         }

@@ -130,7 +130,7 @@ impl Engine {
         // Not all at once, where one thing was in the way of many.
         let check = &prober.settings.check;
         let phase = schedule::phase(prober.number, check.interval.min(SPREAD));
-        prober.next_due = (now + phase).ceil(schedule::step(check));
+        prober.next_due = (now + phase).ceil(schedule::step(check, self.longest_tick));
         prober.started = false;
         self.rearm(tunnel);
     }

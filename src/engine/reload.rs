@@ -20,7 +20,7 @@ use super::event::Kind;
 use super::obstacle::SPREAD;
 use super::prober::Prober;
 use super::route::{Place, Route};
-use super::schedule::{TICK, beginning, phase, step};
+use super::schedule::{beginning, phase, step, tick};
 use super::settings::{Check, Source, Tunnel};
 use super::timers::Timers;
 use super::{Engine, Pair, RouteTable, State, Time};
@@ -114,6 +114,7 @@ impl Engine {
     /// `spread` says, or, of very many, somewhat longer.
     pub(super) fn lay_out(&mut self, now: Time, layout: Layout, spread: impl Fn(Duration) -> Duration) -> Reloaded {
         let Layout { tunnels, routes, places, steers, mut associations } = layout;
+        self.longest_tick = tick(tunnels.iter().map(|tunnel| &tunnel.check));
         let fates = self.fates(&tunnels, &associations);
         let go_on = fates.iter().filter(|fate| matches!(fate, Fate::GoesOn(_))).count();
         let beginning = beginning(tunnels.len().saturating_sub(go_on));
@@ -142,8 +143,9 @@ impl Engine {
         self.settle_down(now, consequences);
         self.events.make_room(self.probers.len());
         self.count_states();
-        let steps = self.probers.iter().map(|prober| &prober.settings.check).filter(|check| check.enabled).map(step);
-        self.tick = steps.min().unwrap_or(TICK);
+        let steps = self.probers.iter().map(|prober| &prober.settings.check).filter(|check| check.enabled);
+        let steps = steps.map(|check| step(check, self.longest_tick));
+        self.tick = steps.min().unwrap_or(self.longest_tick);
         self.set_fail_static(self.hold.settings);
         reloaded
     }
@@ -195,7 +197,7 @@ impl Engine {
         let (index, number) = (self.count(), self.next_number);
         self.next_number = self.next_number.saturating_add(1);
         let interval = tunnel.check.interval;
-        let first = (now + phase(number, spread(interval))).ceil(step(&tunnel.check));
+        let first = (now + phase(number, spread(interval))).ceil(step(&tunnel.check, self.longest_tick));
         let mut prober = Prober::new(number, tunnel, first, self.wall(now));
         if let Some(mut before) = before {
             consequences.replaced.push((index, before.health.state()));
@@ -268,7 +270,8 @@ impl Engine {
         let prober = &mut self.probers[tunnel as usize];
         let (was, is) = (prober.settings.check.enabled, check.enabled);
         if check.interval < prober.settings.check.interval {
-            prober.next_due = prober.next_due.min((now + phase(prober.number, check.interval)).ceil(step(&check)));
+            prober.next_due =
+                prober.next_due.min((now + phase(prober.number, check.interval)).ceil(step(&check, self.longest_tick)));
         }
         prober.health.set_rules(check.rules);
         prober.settings.check = check;

@@ -5,9 +5,12 @@ use std::time::Duration;
 use super::Time;
 use super::settings::Check;
 
-/// What wakes this process does so at multiples of this: a wake-up costs as much as ten probes, so probes are due
-/// together, and what has come meanwhile is read together; when each packet arrived the kernel has noted.
-pub const TICK: Duration = Duration::from_millis(10);
+/// What wakes this process does so at multiples of this, or half of it where there are many probes: a wake-up costs as
+/// much as ten of them, so probes are due together, and what has come meanwhile is read together; when each packet
+/// arrived the kernel has noted.
+pub const TICK: Duration = Duration::from_millis(20);
+/// So many probes a second are many: those of a longer tick would be late by the time that it takes to send them.
+const MANY: f64 = 5_000.0;
 /// So many ticks make the shortest interval for which whole ticks are fine enough.
 const FINE: u32 = 20;
 /// The shortest step.
@@ -32,13 +35,19 @@ pub fn beginning(tunnels: usize) -> Duration {
     Duration::from_secs(1) * u32::try_from(tunnels).unwrap_or(u32::MAX) / BEGINNERS
 }
 
-/// The step of the times at which a check's probes are due, and of the wake-ups that they need: a whole tick, unless
+/// The longest tick with these checks.
+pub fn tick<'a>(checks: impl Iterator<Item = &'a Check>) -> Duration {
+    let rate: f64 = checks.filter(|check| check.enabled).map(|check| 1.0 / check.interval.as_secs_f64()).sum();
+    if rate < MANY { TICK } else { TICK / 2 }
+}
+
+/// The step of the times at which a check's probes are due, and of the wake-ups that they need: a whole `tick`, unless
 /// the interval is short, or a failure has little time to be confirmed in.
 #[must_use]
-pub fn step(check: &Check) -> Duration {
+pub fn step(check: &Check, tick: Duration) -> Duration {
     let turns = check.rules.down_min_samples.saturating_sub(BURST);
     let slack = check.rules.down_window.saturating_sub(check.timeout.longest() + check.interval * turns);
-    (check.interval / FINE).min(slack / 4).clamp(FINEST, TICK)
+    (check.interval / FINE).min(slack / 4).clamp(FINEST, tick)
 }
 
 /// The time to the next probe: the interval, give or take 5 %, so that probers do not fall into
@@ -98,7 +107,7 @@ mod tests {
             let check =
                 Check { enabled: true, interval, timeout, early_retry: true, return_path, mark_key: None, rules };
             let pauses: BTreeSet<Duration> =
-                (0..1_000).map(|number| jittered(interval, step(&check), mix(1, number))).collect();
+                (0..1_000).map(|number| jittered(interval, step(&check, TICK), mix(1, number))).collect();
             assert!(pauses.iter().all(|pause| pause.abs_diff(interval) <= interval / 20), "{interval:?}: {pauses:?}");
             assert!(pauses.len() >= 3, "{interval:?}: {pauses:?}");
         }

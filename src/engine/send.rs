@@ -34,7 +34,7 @@ impl Engine {
             return false;
         }
         let (due, check) = (prober.next_due, &prober.settings.check);
-        let (interval, step) = (check.interval, schedule::step(check));
+        let (interval, step) = (check.interval, schedule::step(check, self.longest_tick));
         let next = due + schedule::jittered(interval, step, schedule::mix(u64::from(prober.number), due.as_nanos()));
         prober.next_due = schedule::resumed(next, interval, now).ceil(step);
         let first = !std::mem::replace(&mut prober.started, true);
