@@ -22,8 +22,8 @@ pub(super) struct Item {
 /// Burst probes a millisecond: an uplink that fails under 100 000 tunnels asks for 200 000 at once,
 /// which would overflow the socket's send queue and look like loss.
 const PACE: u64 = 100;
-/// The most that may leave at once after a quiet time.
-const CREDIT: u64 = 1_000;
+/// The most that may leave at once after a quiet time: those of the longest tick.
+const CREDIT: u64 = 2_000;
 
 /// The queues.
 #[derive(Debug, Clone, Default)]
@@ -64,16 +64,17 @@ impl Outbox {
             self.delayed.pop();
             self.push(item);
         }
-        if let Some(item) = self.regular.pop_front() {
+        // A regular probe that leaves late costs nothing; one of a burst would be in vain.
+        let pressing = self.burst.peek().is_some_and(|&Reverse((not_after, ..))| not_after <= now);
+        if !pressing && let Some(item) = self.regular.pop_front() {
             return Some(item);
         }
         self.refill(now);
-        let &Reverse((not_after, _, tunnel)) = self.burst.peek()?;
-        if self.credit == 0 && not_after > now {
+        if self.credit == 0 && !pressing {
             return None;
         }
+        let Reverse((not_after, _, tunnel)) = self.burst.pop()?;
         self.credit = self.credit.saturating_sub(1);
-        self.burst.pop();
         Some(Item { tunnel, purpose: Purpose::Burst, not_after })
     }
 
@@ -118,10 +119,40 @@ impl Outbox {
 mod tests {
     use super::*;
 
+    const START: Time = Time::from_nanos(1_000_000_000_000);
+
+    const fn burst(tunnel: u32, not_after: Time) -> Item {
+        Item { tunnel, purpose: Purpose::Burst, not_after }
+    }
+
+    #[test]
+    fn a_confirming_probe_whose_time_has_come_goes_before_all_regular_ones_and_the_others_after_them() {
+        let mut outbox = Outbox::default();
+        let regular = |tunnel| Item { tunnel, purpose: Purpose::Regular, not_after: START };
+        let later = burst(1, START + Duration::from_millis(1));
+        [regular(0), later, burst(2, START), regular(3)].into_iter().for_each(|item| outbox.push(item));
+        let order: Vec<Item> = std::iter::from_fn(|| outbox.pop(START)).collect();
+        assert_eq!(order, [burst(2, START), regular(0), regular(3), later]);
+    }
+
+    #[test]
+    fn time_by_which_this_process_is_behind_allows_no_burst() {
+        let left = |late| {
+            let mut outbox = Outbox::default();
+            outbox.hold_back(START, Duration::ZERO);
+            (0..2 * u32::try_from(CREDIT).unwrap())
+                .for_each(|tunnel| outbox.push(burst(tunnel, START + Duration::from_secs(1))));
+            while outbox.pop(START).is_some() {}
+            let now = START + Duration::from_millis(5);
+            outbox.hold_back(now, late);
+            std::iter::from_fn(|| outbox.pop(now)).count()
+        };
+        assert_eq!([0, 3, 5, 9].map(|late| left(Duration::from_millis(late))), [500, 200, 0, 0]);
+    }
+
     #[test]
     fn what_must_leave_first_leaves_first_and_in_time() {
-        let burst = |tunnel, not_after| Item { tunnel, purpose: Purpose::Burst, not_after };
-        let start = Time::ZERO + Duration::from_secs(1_000);
+        let start = START;
         let late = start + Duration::from_millis(960);
         let soon = start + Duration::from_millis(480);
         let mut outbox = Outbox::default();

@@ -9,7 +9,8 @@ use super::prober::Burst;
 use super::{Engine, Failure, Time, Transmit, Unsent, schedule};
 use crate::wire::{Stamp, payload::Fields};
 
-/// A burst probe leaves this long before its outcome would fall out of the short window.
+/// A burst probe leaves this long before its outcome would fall out of the short window, and a tick, because the next
+/// wake-up may be as far away.
 const SLACK: Duration = Duration::from_millis(20);
 
 impl Engine {
@@ -54,7 +55,7 @@ impl Engine {
     pub(super) fn start_burst(&mut self, tunnel: u32, origin: Time, confirms_failure: bool) {
         let prober = &mut self.probers[tunnel as usize];
         prober.burst = Burst { left: 2, confirms_failure, answered: false };
-        let not_after = origin + prober.settings.check.rules.down_window - SLACK;
+        let not_after = origin + prober.settings.check.rules.down_window - SLACK - self.tick;
         for _ in 0..2 {
             self.outbox.push(Item { tunnel, purpose: Purpose::Burst, not_after });
         }
@@ -121,12 +122,12 @@ impl Engine {
         let prober = &mut self.probers[item.tunnel as usize];
         let Some(associations) = &mut prober.associations else { return Ok(None) };
         let number = associations.take();
-        let name = prober.settings.name.clone();
         if number.is_some() {
             if associations.became_scarce() {
                 let reason =
                     "nine tenths of the association's sequence numbers are used: give it new keys and SPIs".to_owned();
-                self.tell(now, Kind::Warning { tunnel: Some(name), reason });
+                let tunnel = Some(prober.settings.name.clone());
+                self.tell(now, Kind::Warning { tunnel, reason });
             }
             self.reserve(item.tunnel);
             return Ok(number);
@@ -134,7 +135,7 @@ impl Engine {
         self.review(now, item.tunnel);
         let prober = &mut self.probers[item.tunnel as usize];
         if prober.is_probed() {
-            let wait = prober.back_off(now, "sequence-state");
+            let (wait, name) = (prober.back_off(now, "sequence-state"), prober.settings.name.clone());
             prober.queued |= item.purpose == Purpose::Regular;
             self.outbox.delay(now + wait, item);
             self.reserve(item.tunnel);

@@ -125,6 +125,9 @@ pub(crate) struct Sim {
     pub(crate) reading_takes: Duration,
     /// And between a probe's stamp and the system call that sends it.
     pub(crate) sending_takes: Duration,
+    /// And all that a turn sends leave so long one after the other.
+    pub(crate) batch_takes: Duration,
+    begun: bool,
     /// Packets under way to us, by arrival.
     air: BTreeMap<(Time, u64), Packet>,
     order: u64,
@@ -168,6 +171,8 @@ impl Sim {
             overflowing: false,
             reading_takes: Duration::ZERO,
             sending_takes: Duration::ZERO,
+            batch_takes: Duration::ZERO,
+            begun: false,
             air: BTreeMap::new(),
             order: 0,
             drawn: 0,
@@ -237,6 +242,9 @@ impl Sim {
 
     /// The moment at which something happens next.
     fn next_moment(&mut self) -> Option<Time> {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.engine.handle_begin(self.now);
+        }
         let wakeup = self.engine.next_wakeup(self.now);
         let arrival = self.air.keys().next().map(|(at, _)| *at);
         let next = [wakeup, arrival].into_iter().flatten().min().map(|next| next.max(self.now))?;
@@ -271,14 +279,14 @@ impl Sim {
         }
     }
 
-    /// Probes leave one by one, or where sending takes its time all of a turn after that.
+    /// Probes leave one by one in no time, or where sending takes its time all of a turn after that.
     fn transmit(&mut self) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let stamped = self.now;
         let mut held_up = Vec::new();
         while let Some(transmit) = self.engine.poll_transmit(stamped, &mut buffer) {
             let bytes = &buffer[..transmit.length];
-            if self.sending_takes.is_zero() {
+            if self.sending_takes.is_zero() && self.batch_takes.is_zero() {
                 self.send(transmit, bytes);
                 self.engine.handle_sent(self.now, self.now, [transmit].iter());
             } else {
@@ -286,9 +294,13 @@ impl Sim {
             }
         }
         if !held_up.is_empty() {
-            self.now = stamped + self.sending_takes;
-            held_up.iter().for_each(|(transmit, bytes)| self.send(*transmit, bytes));
-            self.engine.handle_sent(self.now, self.now, held_up.iter().map(|(transmit, _)| transmit));
+            let begun = stamped + self.sending_takes;
+            for (place, (transmit, bytes)) in (0..).zip(&held_up) {
+                self.now = begun + self.batch_takes * place / u32::try_from(held_up.len()).unwrap();
+                self.send(*transmit, bytes);
+            }
+            self.now = begun + self.batch_takes;
+            self.engine.handle_sent(begun, self.now, held_up.iter().map(|(transmit, _)| transmit));
         }
         self.engine.handle_flushed(self.now);
         self.buffer = buffer;
