@@ -62,6 +62,22 @@ fn restarted_with(now: Time, tunnels: Vec<Tunnel>, memory: Memory) -> Sim {
     next
 }
 
+#[test]
+fn what_an_earlier_run_knew_is_probed_at_its_pace_though_to_take_it_up_took_long() {
+    let tunnels: Vec<Tunnel> = (0..1_000).map(tunnel).collect();
+    let mut sim = sim_at(START, tunnels.clone());
+    sim.gaps_allowed = true;
+    sim.run_for(Duration::from_secs(10));
+    let mut next = restarted(&sim, ms(100), tunnels, true);
+    next.now = next.now + ms(3_000);
+    let begun = next.now;
+    next.run_for(ms(1_000));
+    let times: Vec<Duration> = next.sent.iter().map(|sent| sent.at.since(begun)).collect();
+    let slots = (0_u128..10).map(|slot| times.iter().filter(|at| at.as_millis() / 100 == slot).count());
+    let slots: Vec<usize> = slots.collect();
+    assert!(slots.iter().all(|count| (50..=150).contains(count)), "{slots:?}");
+}
+
 fn views(sim: &mut Sim) -> Vec<TunnelView> {
     let now = sim.now;
     sim.engine.tunnels(now)

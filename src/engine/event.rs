@@ -166,7 +166,7 @@ pub enum Kind {
 /// How many events are kept at least.
 pub const CAPACITY: usize = 4096;
 /// And so many more for each tunnel: all may fail at once, be degraded and down within seconds, and whoever follows
-/// the events must not miss any.
+/// the events is to miss no transition (unless there are more moved routes than that beside them).
 const EACH: usize = 2;
 
 /// The last events.

@@ -255,11 +255,8 @@ impl Engine {
         let late = now.since(self.listening.seen());
         for tunnel in 0..self.count() {
             let prober = &mut self.probers[tunnel as usize];
-            if !prober.started {
-                prober.next_due =
-                    (prober.next_due + late).ceil(schedule::step(&prober.settings.check, self.longest_tick));
-                self.rearm(tunnel);
-            }
+            prober.next_due = (prober.next_due + late).ceil(schedule::step(&prober.settings.check, self.longest_tick));
+            self.rearm(tunnel);
         }
         self.listening.see(now);
     }

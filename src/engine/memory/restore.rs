@@ -118,6 +118,7 @@ impl Prober {
         self.last_sample = samples.last().map_or(Time::ZERO, |(at, _)| *at);
         let counts = Counts { last_success: counts.last_success.map(|at| at.min(now)), ..counts };
         self.health.recall_window(Window::recalled(self.health.rules().degraded_window, &samples, counts));
+        self.health.make_room(self.settings.check.interval);
         self.recall_path(now);
     }
 }
