@@ -233,9 +233,10 @@ impl Daemon {
             let wanted = wanted.min(now + beat);
             // What arrives meanwhile waits, if that is no longer than a tick: the kernel has noted when it came.
             let tick = self.engine.tick();
-            let is_long = wanted.since(now) > tick;
+            let due = wanted.ceil(tick);
+            let is_long = due.since(now) > tick;
             // If that tick is over, at once.
-            let next = if is_done { wanted.ceil(tick) } else { now };
+            let next = if is_done { due } else { now };
             if next <= now {
                 // What else runs here must not wait until there is time.
                 tokio::task::yield_now().await;

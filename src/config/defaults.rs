@@ -58,8 +58,6 @@ pub const STRETCH_MAX: Duration = Duration::from_secs(60);
 /// `health_check.interval`: below 10 ms a probe is load rather than a question; above an hour
 /// nobody would call it a check.
 pub const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
-/// Jitter makes an interval up to a twentieth longer.
-pub const JITTER_DIVISOR: u32 = 20;
 /// `health_check.timeout`: longer than nearly every path takes, and half of `down_window`.
 pub const TIMEOUT: Duration = Duration::from_millis(500);
 /// From the fastest link to a path over two satellites and a queue.
@@ -72,8 +70,6 @@ pub const EARLY_RETRY: bool = true;
 pub const SIZE: u16 = payload::LEN as u16;
 /// The longest outer packet in bytes: jumbo frames carry as much, and few things more.
 pub const PACKET_MAX: usize = 9_000;
-/// The probes of one failure: itself and the two that confirm it.
-pub const BURST: u32 = 3;
 
 /// `rules.degraded_window` and `down_window`; beyond a day nobody remembers the first failure.
 pub const WINDOW: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::defaults::{BURST, JITTER_DIVISOR, WINDOW};
+use super::defaults::WINDOW;
 use super::notation::written;
 use super::rules::WrittenRules;
 use super::source::Report;
 use super::tree::{At, Placed};
 use crate::engine::health::Rules;
+use crate::engine::schedule::{BURST, apart};
 use crate::engine::settings::Check;
 
 /// Reports the windows that cannot be filled.
@@ -45,20 +46,10 @@ struct Demand {
 }
 
 impl Demand {
-    /// How far the failures of a dead tunnel are apart at the most. A failure and the two probes
-    /// that confirm it come out within one time-out of each other, since the two leave at the first
-    /// one's deadline at the latest, or a fraction of what is left of the window later ([`crate::engine::schedule::step`]); the others wait for their regular turn. Or all of them do,
-    /// which is faster where the interval is much shorter than the time-out.
-    fn apart(&self, check: &Check) -> Duration {
-        let turn = check.interval + check.interval / JITTER_DIVISOR;
-        let burst = check.timeout.longest() + turn * self.count.1.saturating_sub(BURST);
-        burst.min(turn * self.count.1.saturating_sub(1))
-    }
-
     fn refusal(&self, check: &Check, timeout_at: Option<At>) -> Option<(Option<At>, String)> {
         let (count_key, count, count_at) = self.count;
         let (window_key, window, window_at) = self.window;
-        let apart = self.apart(check);
+        let apart = apart(check, count);
         // Half open: a sample exactly as old as the window is out of it.
         if count <= 1 || apart < window {
             return None;

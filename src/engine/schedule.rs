@@ -16,7 +16,9 @@ const FINE: u32 = 20;
 /// The shortest step.
 const FINEST: Duration = Duration::from_micros(100);
 /// A probe and the two that confirm it.
-const BURST: u32 = 3;
+pub const BURST: u32 = 3;
+/// Jitter makes an interval up to a twentieth longer, or shorter.
+const JITTER_DIVISOR: u32 = 20;
 
 /// When a tunnel's first probe leaves, after the start: evenly spread over the interval, the same
 /// at each start. Multiples of the golden ratio fill an interval evenly for any number of tunnels.
@@ -45,9 +47,19 @@ pub fn tick<'a>(checks: impl Iterator<Item = &'a Check>) -> Duration {
 /// the interval is short, or a failure has little time to be confirmed in.
 #[must_use]
 pub fn step(check: &Check, tick: Duration) -> Duration {
-    let turns = check.rules.down_min_samples.saturating_sub(BURST);
-    let slack = check.rules.down_window.saturating_sub(check.timeout.longest() + check.interval * turns);
+    let slack = check.rules.down_window.saturating_sub(apart(check, check.rules.down_min_samples));
     (check.interval / FINE).min(slack / 4).clamp(FINEST, tick)
+}
+
+/// How far so many failures of a dead tunnel are apart at the most. A failure and the two probes that confirm it come
+/// out within one time-out of each other, since the two leave at the first one's deadline at the latest, or a
+/// fraction of what is left of the window later ([`step`]); the others wait for their regular turn. Or all of them do,
+/// which is faster where the interval is much shorter than the time-out.
+#[must_use]
+pub fn apart(check: &Check, failures: u32) -> Duration {
+    let turn = check.interval + check.interval / JITTER_DIVISOR;
+    let burst = check.timeout.longest() + turn * failures.saturating_sub(BURST);
+    burst.min(turn * failures.saturating_sub(1))
 }
 
 /// The time to the next probe: the interval, give or take 5 %, so that probers do not fall into
@@ -55,8 +67,10 @@ pub fn step(check: &Check, tick: Duration) -> Duration {
 #[must_use]
 pub fn jittered(interval: Duration, step: Duration, noise: u64) -> Duration {
     let step = step.as_nanos().max(1);
-    let (least, most) =
-        ((interval - interval / 20).as_nanos().div_ceil(step), (interval + interval / 20).as_nanos() / step);
+    let (least, most) = (
+        (interval - interval / JITTER_DIVISOR).as_nanos().div_ceil(step),
+        (interval + interval / JITTER_DIVISOR).as_nanos() / step,
+    );
     let steps = least + (((most.saturating_sub(least) + 1) * u128::from(noise)) >> 64);
     Duration::from_nanos(u64::try_from(steps * step).unwrap_or(u64::MAX))
 }
@@ -99,13 +113,31 @@ mod tests {
     use crate::engine::health::Rules;
     use crate::engine::settings::{ReturnPath, Timeout};
 
+    fn check(interval: Duration, timeout: Duration) -> Check {
+        let (rules, return_path) = (Rules::default(), ReturnPath::Strict);
+        let timeout = Timeout::Fixed(timeout);
+        Check { enabled: true, interval, timeout, early_retry: true, return_path, mark_key: None, rules }
+    }
+
+    #[test]
+    fn ticks_are_fine_only_where_a_failure_has_little_time_to_be_confirmed_in() {
+        let step_of = |interval, timeout, window| {
+            let mut check = check(Duration::from_millis(interval), Duration::from_millis(timeout));
+            check.rules.down_window = Duration::from_millis(window);
+            step(&check, TICK).as_micros()
+        };
+        assert_eq!(step_of(1_000, 500, 1_000), 20_000);
+        assert_eq!(step_of(100, 500, 1_000), 5_000);
+        assert_eq!(step_of(1_000, 980, 1_000), 5_000);
+        assert_eq!(step_of(1_000, 1_000, 1_000), 100);
+        // Here regular probes alone fill the window, with 190 ms to spare.
+        assert_eq!(step_of(100, 500, 400), 5_000);
+    }
+
     #[test]
     fn of_any_interval_the_next_probe_is_five_percent_sooner_or_later_at_the_most_and_not_always_the_same() {
         for interval in [10, 11, 13, 19, 20, 99, 250, 1_000, 10_000, 60_000].map(Duration::from_millis) {
-            let timeout = Timeout::Fixed(Duration::from_millis(5));
-            let (rules, return_path) = (Rules::default(), ReturnPath::Strict);
-            let check =
-                Check { enabled: true, interval, timeout, early_retry: true, return_path, mark_key: None, rules };
+            let check = check(interval, Duration::from_millis(5));
             let pauses: BTreeSet<Duration> =
                 (0..1_000).map(|number| jittered(interval, step(&check, TICK), mix(1, number))).collect();
             assert!(pauses.iter().all(|pause| pause.abs_diff(interval) <= interval / 20), "{interval:?}: {pauses:?}");
