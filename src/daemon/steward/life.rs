@@ -29,6 +29,13 @@ pub(super) const KILLED: Duration = Duration::from_secs(2);
 pub(super) const LINGERS: &str = "the prober was killed, but the kernel has not ended it yet: it waits for a disk, say";
 /// Whether it has ended is asked this often.
 const POLL: Duration = Duration::from_millis(10);
+/// From so many tunnels on, a prober has so much memory that it waits for the tables of small pages; with fewer, large
+/// ones would be more memory for nothing.
+const MANY: usize = 5_000;
+/// The settings of the C library's allocator.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+/// It asks the kernel for large pages.
+const LARGE_PAGES: &str = "glibc.malloc.hugetlb=1";
 
 pub(super) struct Life {
     pub(super) outward: Outward,
@@ -50,7 +57,7 @@ impl Life {
         spaces.iter_mut().for_each(|space| space.to_hand = true);
         let (keeper, found) = Keeper::start(spaces)?;
         let mut line = kernel::watch(keeper)?;
-        let (child, theirs) = spawn()?;
+        let (child, theirs) = spawn(tunnels)?;
         let outward = Outward::start(theirs)?;
         outward.say(first);
         let known = std::iter::from_fn(|| line.news.try_recv().ok());
@@ -149,12 +156,16 @@ impl Life {
 
 /// A prober, and the line to it. The line is its standard input: so it needs no number, and nothing else of
 /// ours is open there.
-fn spawn() -> io::Result<(Child, OwnedFd)> {
+fn spawn(tunnels: usize) -> io::Result<(Child, OwnedFd)> {
     let (ours, theirs) = letters::line()?;
     // This very program, even if another one has been installed in its place meanwhile.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("adit").arg(COMMAND).stdin(Stdio::from(theirs));
     // What a terminal sends to end its programs is for the steward, who ends the prober.
     command.process_group(0);
+    // Whoever has set something there has reasons.
+    if tunnels >= MANY && std::env::var_os(TUNABLES).is_none() {
+        command.env(TUNABLES, LARGE_PAGES);
+    }
     Ok((command.spawn()?, ours))
 }
