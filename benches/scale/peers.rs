@@ -141,14 +141,14 @@ fn dpinger(stage: &Stage, targets: u32) -> io::Result<Row> {
     let Ok(program) = std::env::var("DPINGER") else {
         return Err(io::Error::other("dpinger: say where it is by the variable DPINGER"));
     };
-    let targets = targets.min(FEW);
+    let (version, targets) = (version(&program, &["-h"])?, targets.min(FEW));
     let of = |at: u32| {
         ["-f", "-s", "1000", "-t", "60000", "-r", "0"].map(String::from).into_iter().chain([target(at).to_string()])
     };
     let running = (0..targets).map(|at| start(&stage.near, &program, of(at))).collect::<io::Result<Vec<_>>>()?;
     let running = Running(running);
     let processes: Vec<u32> = running.0.iter().map(Child::id).collect();
-    measure(format!("dpinger, {targets} of it"), &processes, SETTLED, || echoes(&stage.near))
+    measure(format!("{version}, {targets} of it"), &processes, SETTLED, || echoes(&stage.near))
 }
 
 fn bfdd(stage: &Stage, targets: u32) -> io::Result<Row> {

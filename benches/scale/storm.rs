@@ -28,11 +28,12 @@ pub(crate) fn run(stage: &Stage, tunnels: u32) -> io::Result<()> {
     let (after, (events, missed)) = (subject.metrics()?, follower.stop()?);
     println!(
         "\n{tunnels} tunnels fail at once: all down after {:.2} s; they come back: all alive after {:.2} s; loop lag p99 \
-         {:.1} ms; own troubles {}; events followed {events}, missed {missed}",
+         {:.1} ms; own troubles {} {}; events followed {events}, missed {missed}",
         down.as_secs_f64(),
         alive.as_secs_f64(),
         after.quantile(&before, "adit_loop_lag_seconds", 0.99) * 1e3,
         after.sum("adit_local_faults_total", "") - before.sum("adit_local_faults_total", ""),
+        subject.health()?["local_faults"],
     );
     Ok(())
 }
