@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +23,7 @@ use nix::{libc, setsockopt_impl, sockopt_impl};
 use socket2::{SockFilter, SockRef};
 
 use crate::kit::{Pair, eventually, ms};
-use crate::site::Site;
+use crate::site::{Running, Site};
 use crate::steering::stage::Stage;
 use crate::steering::witness::Witness;
 use crate::{Case, case};
@@ -32,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("parts::a_prober_that_is_killed_has_a_successor_and_routes_stay", killed),
         case("parts::a_prober_has_no_power_and_no_socket_that_would_send_to_a_path", confined),
         case("parts::what_is_handed_over_cannot_be_made_to_listen_to_more", locked).with_tun(),
+        case("parts::a_prober_of_very_many_tunnels_has_large_pages", large),
         case("parts::a_prober_does_not_outlive_its_steward", orphan),
         case("parts::a_prober_that_does_not_go_on_is_replaced", stuck),
         case("parts::a_prober_that_lingers_has_no_successor_until_it_has_ended", lingers),
@@ -110,6 +112,33 @@ fn locked() {
 }
 
 sockopt_impl!(Unlock, SetOnly, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, bool);
+
+/// The C library asks for them, if its allocator is told so before the program begins.
+fn large() {
+    let told = |tunnels: u32, wish: Option<&str>| {
+        let site = Site::new();
+        let tunnel = |at: u32| {
+            let [far, near] = [(0x0a80_0001 + at), (0xac10_0000 + 2 * at)].map(Ipv4Addr::from);
+            format!(
+                "[[tunnel]]\nname = \"t{at}\"\nencapsulation = \"gre\"\nlocal_endpoint = \"192.0.2.1\"\n\
+                 remote_endpoint = \"{far}\"\ninterface_address = \"{near}/31\"\nhealth_check = {{ enabled = false }}\n"
+            )
+        };
+        let tunnels: String = (0..tunnels).map(tunnel).collect();
+        site.write("adit.conf", &format!("[daemon]\nsocket = \"adit.sock\"\nstate_dir = \"state\"\n{tunnels}"));
+        let mut command = site.command("run", "adit.conf");
+        command.env_remove("GLIBC_TUNABLES").envs(wish.map(|wish| ("GLIBC_TUNABLES", wish)));
+        let daemon = Running::start(&site.pair.near, &mut command);
+        eventually("the socket", || site.path("adit.sock").exists());
+        let given = fs::read(format!("/proc/{}/environ", daemon.prober())).unwrap();
+        let given = given.split(|byte| *byte == 0).map(|one| String::from_utf8_lossy(one).into_owned());
+        given.filter_map(|one| Some(one.strip_prefix("GLIBC_TUNABLES=")?.to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(told(5_000, None), ["glibc.malloc.hugetlb=1"]);
+    assert_eq!(told(10, None), [""; 0]);
+    // Whoever knows better is heeded.
+    assert_eq!(told(5_000, Some("glibc.malloc.hugetlb=0")), ["glibc.malloc.hugetlb=0"]);
+}
 
 fn orphan() {
     let site = Site::new();
