@@ -120,6 +120,9 @@ fn measure(stage: &Stage, tunnels: u32, wrapping: Wrapping, base: u64) -> io::Re
     let late = [0.5, 0.99].map(|share| quantile("adit_send_lateness_seconds", share));
     let late = format!("{:.2} / {:.2}", late[0], late[1]);
     let lost = after.sum("adit_probes_total", "result=\"lost\"") + after.sum("adit_local_faults_total", "");
+    if lost > 0 {
+        println!("own troubles: {}", subject.health()?["local_faults"]);
+    }
     drop(subject);
     let is_routed = wrapping != Wrapping::Gre;
     // The router answers nobody now.

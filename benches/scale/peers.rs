@@ -101,7 +101,9 @@ fn measure(name: String, processes: &[u32], settled: Duration, trips: impl Fn() 
     let cost = || {
         processes.iter().try_fold(Cost::default(), |sum, &process| Ok::<_, io::Error>(sum.and(gauge::cost(process)?)))
     };
-    let (cost_before, trips_before) = (cost()?, trips()?);
+    // One that has ended by itself has no costs.
+    let (cost_before, trips_before) =
+        (cost().map_err(|_| io::Error::other(format!("{name}: it has ended by itself")))?, trips()?);
     std::thread::sleep(MEASURED);
     let (cost, trips) = (cost()?.since(cost_before), trips()? - trips_before);
     let memory = processes.iter().map(|&process| gauge::memory(process)).sum::<io::Result<u64>>()?;
@@ -136,14 +138,14 @@ fn oping(stage: &Stage, targets: u32) -> io::Result<Row> {
     measure(version, &[running.0[0].id()], SETTLED, || echoes(&stage.near))
 }
 
-/// A process for each target, each with two raw sockets to which the kernel copies every answer.
+/// A process for each target (it wants to report, or it ends), each with a raw socket to which the kernel copies every answer.
 fn dpinger(stage: &Stage, targets: u32) -> io::Result<Row> {
     let Ok(program) = std::env::var("DPINGER") else {
         return Err(io::Error::other("dpinger: say where it is by the variable DPINGER"));
     };
     let (version, targets) = (version(&program, &["-h"])?, targets.min(FEW));
     let of = |at: u32| {
-        ["-f", "-s", "1000", "-t", "60000", "-r", "0"].map(String::from).into_iter().chain([target(at).to_string()])
+        ["-f", "-s", "1000", "-t", "60000", "-r", "60000"].map(String::from).into_iter().chain([target(at).to_string()])
     };
     let running = (0..targets).map(|at| start(&stage.near, &program, of(at))).collect::<io::Result<Vec<_>>>()?;
     let running = Running(running);
