@@ -93,7 +93,7 @@ fn each_change_is_told_once() {
 #[test]
 fn law_4_what_was_in_flight_when_a_namespace_went_is_no_sample() {
     let mut sim = apart();
-    sim.far.iter_mut().for_each(|far| far.rtt = ms(300));
+    sim.far.iter_mut().for_each(|far| far.rtt = ms(450));
     sim.run_to(0, State::Healthy, ms(5_000));
     sim.run_to(1, State::Healthy, ms(5_000));
     // Until a probe of each is in flight.
@@ -104,6 +104,7 @@ fn law_4_what_was_in_flight_when_a_namespace_went_is_no_sample() {
         })
     };
     while !in_flight(&mut sim) {
+        assert!(sim.now < at_ms(20_000), "they are never in flight together");
         sim.step(at_ms(20_000));
     }
     let before = [0, 1].map(|tunnel| sim.view(tunnel).counters);
@@ -131,6 +132,7 @@ fn a_burst_that_a_namespace_took_with_it_does_not_stop_the_next_one() {
     sim.cut(1);
     // A failure, and its two confirming probes are in flight.
     while sim.view(1).counters.sent < sim.view(1).counters.received + sim.view(1).counters.lost + 3 {
+        assert!(sim.now < at_ms(20_000), "no failure asks for a burst");
         sim.step(at_ms(20_000));
     }
     lose(&mut sim, BLUE, "blue is missing");
