@@ -88,7 +88,7 @@ fn table(stage: &Stage, wrapping: Wrapping, counts: impl Iterator<Item = u32>) -
 }
 
 /// Above each table. CPU is in microseconds a round trip; `lost` counts samples and local faults.
-const HEADINGS: &str = "tunnels  CPU  floor  ratio  user  % of a core  turns/s  lost  lag p99 ms  bytes/tunnel  first \
+const HEADINGS: &str = "tunnels  CPU  floor  ratio  user  % of a core  turns/s  lost  lag p50/p99 ms  bytes/tunnel  first \
                         verdicts s  late p50/p99 ms  RTT p50/p99 µs";
 
 fn memory_of(stage: &Stage, tunnels: u32, wrapping: Wrapping) -> io::Result<u64> {
@@ -116,7 +116,8 @@ fn measure(stage: &Stage, tunnels: u32, wrapping: Wrapping, base: u64) -> io::Re
     let (cost, [received, _]) = (cost(&subject)?.since(cost_before), stage.packets()?);
     let after = subject.metrics()?;
     let quantile = |series: &str, share: f64| after.quantile(&before, series, share) * 1e3;
-    let lag = quantile("adit_loop_lag_seconds", 0.99);
+    let lag = [0.5, 0.99].map(|share| quantile("adit_loop_lag_seconds", share));
+    let lag = format!("{:.2} / {:.2}", lag[0], lag[1]);
     let late = [0.5, 0.99].map(|share| quantile("adit_send_lateness_seconds", share));
     let late = format!("{:.2} / {:.2}", late[0], late[1]);
     let lost = after.sum("adit_probes_total", "result=\"lost\"") + after.sum("adit_local_faults_total", "");
@@ -134,7 +135,7 @@ fn measure(stage: &Stage, tunnels: u32, wrapping: Wrapping, base: u64) -> io::Re
     let turns = cost.turns / MEASURED.as_secs();
     let recorded = if tunnels <= RECORDED { samples::shown(stage, tunnels, wrapping)? } else { "-".to_owned() };
     println!(
-        "{tunnels:7} {ours:5.1} {floor:5.1} {:6.2} {user:4.0} % {share:8.1} % {turns:8} {lost:6} {lag:9.2} {bytes:12} \
+        "{tunnels:7} {ours:5.1} {floor:5.1} {:6.2} {user:4.0} % {share:8.1} % {turns:8} {lost:6}  {lag:>14} {bytes:12} \
          {:10.2}       {late:>15}  {recorded:>15}",
         ours / floor,
         first.as_secs_f64()

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use adit::engine::memory::{Kind, Verdict, decode};
 use adit::io::netns;
 use serde_json::Value;
 
@@ -115,6 +116,23 @@ impl Subject {
     /// What was recorded.
     pub(crate) fn recording(&self) -> io::Result<String> {
         fs::read_to_string(self.folder.path().join("record.jsonl"))
+    }
+
+    /// Waits until the file of states knows all that has happened so far; how long that took.
+    pub(crate) fn await_kept(&self) -> io::Result<Duration> {
+        let (begin, last) = (Instant::now(), self.health()?["last_event"].as_u64().unwrap_or(u64::MAX));
+        loop {
+            // While another one takes its place it may be missing.
+            let bytes = fs::read(self.folder.path().join(Kind::States.name())).unwrap_or_default();
+            let known = decode::<Verdict>(Kind::States, &bytes).is_ok_and(|(preface, _)| preface.next_event > last);
+            if known {
+                return Ok(begin.elapsed());
+            }
+            if begin.elapsed() > PATIENCE {
+                return Err(io::Error::other(format!("event {last} does not come to the file of states")));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Hands every tunnel its keys. Each is recorded on the disk before it is used, so several at a time.

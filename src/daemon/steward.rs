@@ -106,13 +106,11 @@ impl Steward {
             tracing::info!(%socket, group = readers.unwrap_or("none"), tunnels, namespaces, "serving the local socket");
         });
         let steersman = plan.steering.take().map(|steering| Steersman::start(steering, 0)).transpose()?;
-        let texts = {
-            let texts = texts;
-            Packed::pack(&texts)?
-        };
+        let packed = Packed::pack(&texts)?;
+        drop(texts);
         heap::trim();
         Ok(Self {
-            texts,
+            texts: packed,
             generation: 0,
             reload: Reload::new(load),
             dry_run,
