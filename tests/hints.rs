@@ -79,6 +79,22 @@ fn an_error_that_quotes_any_of_our_probes_is_read_and_passes_the_filter() {
     }
 }
 
+/// As those of a diagnosis are, or of a tunnel that the kernel wraps.
+#[test]
+fn so_is_one_that_quotes_a_bare_probe_and_no_other_ping() {
+    for fixture in packets::named("sent-") {
+        let bare = sim::far::decapsulate(&fixture.bytes()).to_vec();
+        let packet = port_unreachable(&bare);
+        let quote = quote::parse(sim::arrived(&packet), &packets::secret());
+        assert_eq!(quote.map(|quote| quote.fields), Some(packets::FIELDS), "{}", fixture.name);
+        assert!(passes(&packet), "{}", fixture.name);
+        let mut users = bare;
+        let at = users.len() - 72;
+        users[at] ^= 0xFF;
+        assert!(!passes(&port_unreachable(&users)), "{}", fixture.name);
+    }
+}
+
 #[test]
 fn a_quote_that_is_cut_or_changed_says_nothing() {
     for fixture in packets::named("sent-") {
