@@ -22,6 +22,9 @@
 //! that matters of one namespace at one moment; what is not in it as we left it is **drift**; a route's
 //! **standing** is what the kernel makes of it.
 //!
+//! Of a tunnel that is sick: a **diagnosis** sends more than the regular probes, a few to each **leg**, and concludes
+//! which leg fails.
+//!
 //! Of what an earlier run knew: a state that is remembered from long ago is **stale** until samples confirm it.
 //!
 //! # The laws

@@ -256,6 +256,12 @@ fn refuse_shared(
 }
 
 impl Tunnel {
+    /// The interface's addresses, if they are written.
+    pub(crate) fn inside(&self) -> Option<Ends> {
+        let written = self.written.interface_address?;
+        Ends::new(written.addr(), ends::other_end(written).ok()?)
+    }
+
     /// Whether its answers come back inside it.
     pub(super) fn is_bidirectional(&self) -> bool {
         self.onion.style.direction == Direction::Bidirectional

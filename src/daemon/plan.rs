@@ -7,6 +7,7 @@ use super::kernel::Inspected;
 use super::space::Space;
 use super::steer::Steering;
 use crate::config::{self, Config, Netns, Tunnel as Configured};
+use crate::engine::diagnose::Bearings;
 use crate::engine::memory;
 use crate::engine::{Egress, FailStatic, Material, Namespace, Place, Route, Tunnel};
 use crate::io::local::Access;
@@ -18,6 +19,8 @@ use crate::wire::{Direction, Encapsulation, Family};
 pub struct Plan {
     /// Tunnels, each with its namespace and its sending socket.
     pub tunnels: Vec<Tunnel>,
+    /// What diagnoses must know of them, by index.
+    pub bearings: BTreeMap<u32, Bearings>,
     /// Routes over them.
     pub routes: Vec<Route>,
     /// Where routes are; routes name them by index.
@@ -89,6 +92,7 @@ impl Plan {
         let access = Access { path: daemon.socket, readers: daemon.socket_group, admins: daemon.admin_group };
         let mut plan = Self {
             tunnels: Vec::new(),
+            bearings: BTreeMap::new(),
             routes: config.routes,
             fail_static: config.fail_static,
             steering,
@@ -106,9 +110,10 @@ impl Plan {
     }
 
     fn add(&mut self, configured: Configured) {
+        let inside = configured.inside();
         let Configured { name, onion, check, netns, underlay_device, mark, device, esp, .. } = configured;
         let namespace = index_of(&mut self.namespaces, netns.clone());
-        let exit = match (onion.encapsulation, device) {
+        let exit = match (onion.encapsulation, device.clone()) {
             (Encapsulation::Device, Some(device)) => Exit::Device(device),
             // An IPsec policy is found by both addresses.
             (Encapsulation::Device, None) => {
@@ -121,6 +126,13 @@ impl Plan {
         };
         let number = exit.number(netns.as_ref());
         let egress: Egress = index_of(&mut self.egresses, (namespace, exit));
+        // A bare ping of the far endpoint leaves by none of the kernel's tunnel devices.
+        let knows_endpoints = onion.outer != onion.inner || onion.style.direction == Direction::Unidirectional;
+        let underlay = (onion.encapsulation == Encapsulation::Device && knows_endpoints)
+            .then(|| Exit::Raw(Leaving { family: onion.outer.family(), device: None, mark: 0, source: None }));
+        let underlay = underlay.map(|exit| index_of(&mut self.egresses, (namespace, exit)));
+        self.bearings
+            .insert(u32::try_from(self.tunnels.len()).unwrap_or(u32::MAX), Bearings { underlay, inside, device });
         let terms = esp.as_ref().map(|esp| esp.terms);
         if let Some(material) = esp.and_then(|esp| esp.material) {
             self.material.insert(u32::try_from(self.tunnels.len()).unwrap_or(u32::MAX), material);
@@ -138,10 +150,14 @@ impl Plan {
     pub(super) fn renumber(&mut self) {
         let namespaces = std::mem::take(&mut self.namespaces);
         let egresses = std::mem::take(&mut self.egresses);
-        for tunnel in &mut self.tunnels {
+        for (index, tunnel) in (0..).zip(&mut self.tunnels) {
             tunnel.namespace = index_of(&mut self.namespaces, namespaces[tunnel.namespace as usize].clone());
             let exit = egresses[tunnel.egress as usize].1.clone();
             tunnel.egress = index_of(&mut self.egresses, (tunnel.namespace, exit));
+            if let Some(underlay) = self.bearings.get_mut(&index).and_then(|bearings| bearings.underlay.as_mut()) {
+                let exit = egresses[*underlay as usize].1.clone();
+                *underlay = index_of(&mut self.egresses, (tunnel.namespace, exit));
+            }
         }
     }
 
@@ -161,7 +177,8 @@ impl Plan {
 
     /// What is wanted in each namespace; nothing in those that no tunnel is in any more.
     pub(super) fn spaces(&self) -> Vec<Space> {
-        let used: BTreeSet<Egress> = self.tunnels.iter().map(|tunnel| tunnel.egress).collect();
+        let underlays = self.bearings.values().filter_map(|bearings| bearings.underlay);
+        let used: BTreeSet<Egress> = self.tunnels.iter().map(|tunnel| tunnel.egress).chain(underlays).collect();
         let space = |(namespace, name): (Namespace, &Option<Netns>)| {
             let exits = (0..).zip(&self.egresses).filter(|(egress, (of, _))| *of == namespace && used.contains(egress));
             let is_esp = |tunnel: &Tunnel| tunnel.namespace == namespace && tunnel.terms.is_some();
@@ -191,8 +208,8 @@ impl Plan {
         inspected.collect()
     }
 
-    /// GRE or ESP for every outer family, and bare ICMP for every family in which answers come bare, or
-    /// errors about our outer packets. The GRE socket is open even where all answers are bare:
+    /// GRE or ESP for every outer family, and bare ICMP for every family in which answers come bare, or may
+    /// leak, or errors come about our outer packets. The GRE socket is open even where all answers are bare:
     /// without a listener the kernel would answer GRE packets with "protocol unreachable".
     fn receivers_in(&self, namespace: Namespace) -> Vec<(Family, Protocol)> {
         let mut wanted: Vec<_> = self
@@ -201,17 +218,13 @@ impl Plan {
             .filter(|tunnel| tunnel.namespace == namespace)
             .flat_map(|tunnel| {
                 let (outer, inner) = (tunnel.onion.outer.family(), tunnel.onion.inner.family());
-                let bare = tunnel.onion.style.direction == Direction::Unidirectional;
-                match tunnel.onion.encapsulation {
-                    Encapsulation::Gre(_) => [Some((outer, Protocol::Gre)), bare.then_some((inner, Protocol::Icmp))],
-                    Encapsulation::Esp(shape) if shape.udp() => {
-                        [Some((outer, Protocol::EspInUdp)), bare.then_some((inner, Protocol::Icmp))]
-                    }
-                    Encapsulation::Esp(_) => [Some((outer, Protocol::Esp)), bare.then_some((inner, Protocol::Icmp))],
-                    Encapsulation::Device => [None, Some((inner, Protocol::Icmp))],
-                }
-                .into_iter()
-                .chain([Some((outer, Protocol::Icmp))])
+                let wrapped = match tunnel.onion.encapsulation {
+                    Encapsulation::Gre(_) => Some((outer, Protocol::Gre)),
+                    Encapsulation::Esp(shape) if shape.udp() => Some((outer, Protocol::EspInUdp)),
+                    Encapsulation::Esp(_) => Some((outer, Protocol::Esp)),
+                    Encapsulation::Device => None,
+                };
+                [wrapped, Some((inner, Protocol::Icmp)), Some((outer, Protocol::Icmp))]
             })
             .flatten()
             .collect();

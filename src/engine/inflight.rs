@@ -146,6 +146,13 @@ impl InFlight {
         self.first + self.probes.len() as u64 - 1
     }
 
+    /// Takes a sequence that no probe will have: nothing is ever waited for under it.
+    pub fn skip(&mut self, now: Time) -> u64 {
+        let sequence = self.send(now, Duration::ZERO, Duration::ZERO, Purpose::Regular);
+        self.settle(sequence, Standing::Inconclusive);
+        sequence
+    }
+
     /// Notes that a waiting probe has left at this time, or, where it was stamped long before `now`, by then.
     pub fn left(&mut self, sequence: u64, at: Time, now: Time) -> Option<Probe> {
         let probe = self.get_mut(sequence).filter(|probe| probe.standing == Standing::Waiting)?;

@@ -21,6 +21,7 @@
 //! keys, say, is halted in `obstacle.rs`. Iteration is deterministic throughout.
 
 pub mod associations;
+pub mod diagnose;
 mod earliest;
 pub mod esp;
 pub mod event;
@@ -73,6 +74,7 @@ pub use trouble::{KINDS, STALL, Trouble};
 use crate::wire::esp::Fingerprint;
 use crate::wire::{self, Reject, payload::Secret};
 pub use associations::{Material, Pair, PairName, Start};
+use diagnose::Diagnoses;
 use event::{Kind, Ring};
 pub use kernel::Steer;
 use metrics::Histogram;
@@ -106,7 +108,7 @@ pub struct Setup {
 /// A probe in the caller's buffer, to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// The tunnel.
+    /// The tunnel, or from [`diagnose::FIRST`] on a diagnosis.
     pub tunnel: u32,
     /// The probe's sequence in it.
     pub sequence: u64,
@@ -194,6 +196,7 @@ pub struct Engine {
     stalls: Stalls,
     faults: Vec<Fault>,
     needs: Needs,
+    diagnoses: Diagnoses,
     /// What to add to a [`Time`] for the wall clock's.
     wall_offset: u64,
 }
@@ -242,6 +245,7 @@ impl Engine {
             stalls: Stalls::default(),
             faults: Vec::new(),
             needs: Needs::default(),
+            diagnoses: Diagnoses::default(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
         };
         engine.tell(now, Kind::Start { tunnels: tunnels.len(), version: env!("CARGO_PKG_VERSION") });
@@ -274,6 +278,7 @@ impl Engine {
                 self.rearm(tunnel);
             }
         }
+        self.go_on_diagnosing(now);
     }
 
     /// What wakes this process is to do so at multiples of this, which is as coarse as the tunnels allow: a wake-up costs
@@ -287,7 +292,7 @@ impl Engine {
     /// promised.
     pub fn next_wakeup(&mut self, now: Time) -> Option<Time> {
         let listening = self.listening.beat();
-        let others = [self.outbox.earliest(now), self.next_reconsidered(), listening];
+        let others = [self.outbox.earliest(now), self.next_reconsidered(), listening, self.diagnoses.next()];
         others.into_iter().chain([self.timers.earliest()]).flatten().min()
     }
 

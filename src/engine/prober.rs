@@ -17,7 +17,7 @@ use super::settings::{Interface, ReturnPath, Timeout, Tunnel};
 use super::time::{Time, WallTime};
 use crate::wire::probe::Encapsulation;
 use crate::wire::quote::Quote;
-use crate::wire::{Direction, Onion, Path, Reject, Reply, Template, payload};
+use crate::wire::{Direction, Ends, Onion, Path, Reject, Reply, Template, payload};
 
 /// What is counted for each tunnel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -263,17 +263,30 @@ impl Prober {
         interface: Interface,
         is_ours: impl Fn(&Path) -> bool,
     ) -> Result<(), Reject> {
-        let onion = &self.settings.onion;
+        let Onion { style, inner, .. } = self.settings.onion;
+        self.check_way_of(style.direction, inner, self.settings.check.mark_key.as_ref(), reply, interface, is_ours)
+    }
+
+    /// The same for a probe between these ends, whose answer must bear this mark.
+    pub(super) fn check_way_of(
+        &self,
+        direction: Direction,
+        inner: Ends,
+        mark_key: Option<&payload::Key>,
+        reply: &Reply<'_>,
+        interface: Interface,
+        is_ours: impl Fn(&Path) -> bool,
+    ) -> Result<(), Reject> {
         let any = self.settings.check.return_path == ReturnPath::Any;
-        match onion.style.direction {
+        match direction {
             Direction::Unidirectional => self.check_bare(&reply.path, interface)?,
             Direction::Bidirectional if any && is_ours(&reply.path) => {}
             Direction::Bidirectional => self.check_inside(&reply.path, interface)?,
         }
-        if reply.inner != onion.inner {
+        if reply.inner != inner {
             return Err(Reject::WrongInner);
         }
-        match &self.settings.check.mark_key {
+        match mark_key {
             Some(key) if !payload::is_marked(reply.payload, key) => Err(Reject::Mark),
             Some(_) | None => Ok(()),
         }
@@ -312,7 +325,7 @@ impl Prober {
         }
     }
 
-    fn receives(&self, spi: u32) -> bool {
+    pub(super) fn receives(&self, spi: u32) -> bool {
         self.associations.as_ref().is_some_and(|associations| associations.receives(spi))
     }
 

@@ -64,7 +64,7 @@ impl Engine {
     /// Writes the next probe into `buffer`, if one may leave now.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         loop {
-            let item = self.outbox.pop(now)?;
+            let Some(item) = self.outbox.pop(now) else { return self.poll_leg(now, buffer) };
             let Item { tunnel, purpose, not_after } = item;
             let prober = &mut self.probers[tunnel as usize];
             if !prober.is_probed() {
@@ -146,7 +146,9 @@ impl Engine {
 
     /// Takes a probe that [`Self::poll_transmit`] gave out and the kernel did not take.
     pub fn handle_unsent(&mut self, now: Time, tunnel: u32, sequence: u64, unsent: Unsent) {
-        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
+        let Some(prober) = self.probers.get_mut(tunnel as usize) else {
+            return self.leg_unsent(now, tunnel, sequence, unsent);
+        };
         prober.counters.sent = prober.counters.sent.saturating_sub(1);
         match unsent {
             Unsent::LocalFault(error) => {

@@ -100,6 +100,7 @@ fn through_device(kind: Kind, styles: &[(Style, Family)]) -> Plan {
 
 fn plan(tunnels: Vec<Tunnel>, exits: Vec<Exit>) -> Plan {
     Plan {
+        bearings: BTreeMap::new(),
         fail_static: None,
         steering: None,
         tunnels,

@@ -247,6 +247,7 @@ pub(crate) fn of(number: usize, case: &Case) -> Addresses {
 fn plan(cases: &[Case], pace: Pace) -> Plan {
     let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
+        bearings: std::collections::BTreeMap::new(),
         fail_static: None,
         steering: None,
         tunnels: (1..).zip(cases).map(|(number, case)| tunnel(number, case, pace)).collect(),

@@ -214,6 +214,7 @@ pub(crate) fn seen_from_afar(tunnel: &Tunnel) -> FarTunnel {
 pub(crate) fn plan(tunnels: Vec<Tunnel>) -> Plan {
     let leaving = |family| (0, adit::daemon::plan::Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
+        bearings: std::collections::BTreeMap::new(),
         fail_static: None,
         steering: None,
         tunnels,

@@ -13,6 +13,8 @@ use pnet::packet::ipv4::{self, Ipv4Flags, Ipv4Packet, MutableIpv4Packet};
 use pnet::packet::ipv6::{Ipv6Packet, MutableIpv6Packet};
 use pnet::packet::util;
 
+use crate::sim::router::Router;
+
 /// What the kernel does with a probe that is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
@@ -50,6 +52,8 @@ pub(crate) struct Far {
     pub(crate) forges: bool,
     /// The reflector's mark.
     pub(crate) mark: Option<Key>,
+    /// What it does with the probes of a diagnosis.
+    pub(crate) router: Router,
     seen: u32,
 }
 
@@ -68,6 +72,7 @@ impl Default for Far {
             wrong_path: false,
             forges: false,
             mark: None,
+            router: Router::default(),
             seen: 0,
         }
     }

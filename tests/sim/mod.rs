@@ -10,11 +10,13 @@
 
 pub(crate) mod esp;
 pub(crate) mod far;
+pub(crate) mod router;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use adit::engine::diagnose::{FIRST, TOO_LONG};
 use adit::engine::event::{Event, Kind};
 use adit::engine::health::{Rules, State};
 use adit::engine::settings::{Check, ReturnPath, Timeout};
@@ -177,7 +179,7 @@ impl Sim {
             order: 0,
             drawn: 0,
             seed,
-            buffer: vec![0; 2048],
+            buffer: vec![0; 16 << 10],
         }
     }
 
@@ -315,6 +317,9 @@ impl Sim {
 
     fn send(&mut self, transmit: Transmit, bytes: &[u8]) {
         let Transmit { tunnel, sequence, destination, egress, .. } = transmit;
+        if tunnel >= FIRST {
+            return self.send_leg(transmit, bytes);
+        }
         let settings = &self.tunnels[tunnel as usize];
         assert_eq!((destination, egress), (settings.onion.outer.far(), settings.egress));
         let sending = self.far[tunnel as usize].sending;
@@ -329,6 +334,33 @@ impl Sim {
                 self.engine.handle_unsent(self.now, tunnel, sequence, Unsent::Refused(error));
             }
             Sending::Missing => self.engine.handle_unsent(self.now, tunnel, sequence, Unsent::Missing),
+        }
+    }
+
+    /// A probe of a diagnosis leaves; its far router is [`Far::router`].
+    fn send_leg(&mut self, Transmit { tunnel: number, sequence, destination, egress, .. }: Transmit, bytes: &[u8]) {
+        let tunnel = self.engine.diagnosed(number).unwrap();
+        let settings = &self.tunnels[tunnel as usize];
+        assert_eq!((destination, egress), (settings.onion.outer.far(), settings.egress));
+        let far = &mut self.far[tunnel as usize];
+        far.router.legs += 1;
+        let unsent = match far.sending {
+            Sending::Fine if bytes.len() > far.router.link => Some(Unsent::Refused(TOO_LONG)),
+            Sending::Fine => None,
+            Sending::LocalFault(error) => Some(Unsent::LocalFault(error)),
+            Sending::Refused(error) => Some(Unsent::Refused(error)),
+            Sending::Missing => Some(Unsent::Missing),
+        };
+        if let Some(unsent) = unsent {
+            return self.engine.handle_unsent(self.now, number, sequence, unsent);
+        }
+        let via = self.tunnels[far.returns_by.unwrap_or(tunnel) as usize].onion.clone();
+        if far.cut {
+            return;
+        }
+        let (at, namespace) = (self.now + far.rtt, settings.namespace);
+        if let Some(answer) = far.router.treat(bytes, &via) {
+            self.inject(at, namespace, tunnel, answer);
         }
     }
 

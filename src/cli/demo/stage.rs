@@ -111,6 +111,7 @@ impl Stage {
         let kernel = Kernel { apply: true, ..Kernel::default() };
         let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
         Plan {
+            bearings: BTreeMap::new(),
             fail_static: None,
             steering: Steering::new(kernel, &routes, &places, &[], NAMES.len()),
             tunnels: self.tunnels(),
