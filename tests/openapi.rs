@@ -4,6 +4,9 @@ mod sim;
 
 use std::collections::BTreeSet;
 
+use adit::engine::diagnose::Progress;
+use adit::engine::diagnose::conclude::Culprit;
+use adit::engine::diagnose::findings::Part;
 use adit::engine::{Engine, Reloaded, Route, Setup, Standing, Time, WallTime};
 use adit::io::local::{Applied, OPENAPI};
 use adit::wire::esp::Algorithm;
@@ -175,4 +178,27 @@ fn every_reference_leads_somewhere() {
     for name in names {
         assert!(description["components"]["schemas"][name].is_object(), "{name}");
     }
+}
+
+#[test]
+fn a_diagnosis_is_as_described() {
+    let all = description()["components"]["schemas"].clone();
+    let mut sim = Sim::new(vec![sim::tunnel(0), sim::tunnel(1)], Vec::new(), 3);
+    sim.run_until(at_ms(1_000));
+    // One is answered, through the other one.
+    sim.far[0].returns_by = Some(1);
+    let mut numbers = Vec::new();
+    sim.command(|engine, now| {
+        numbers = (0..2).map(|tunnel| engine.begin_diagnosis(now, tunnel).expect("begun")).collect();
+    });
+    sim.run_for(sim::ms(12_000));
+    for number in numbers {
+        let Progress::Done(diagnosis) = sim.engine.take_diagnosis(number) else { panic!("it has not ended") };
+        check(&serde_json::to_value(diagnosis).expect("a value"), &all["Diagnosis"], &all, "Diagnosis");
+    }
+    let named = |values: Vec<Value>, schema: &str, field: &str| {
+        assert_eq!(all[schema]["properties"][field]["enum"], Value::Array(values), "{schema}.{field}");
+    };
+    named(Culprit::ALL.iter().map(|it| serde_json::to_value(it).expect("a value")).collect(), "Conclusion", "culprit");
+    named(Part::ALL.iter().map(|it| serde_json::to_value(it).expect("a value")).collect(), "Leg", "leg");
 }

@@ -15,7 +15,8 @@ pub const CONFIG: &str = "/etc/adit/adit.toml";
 const EXIT_CODES: &str = "\
 Exit codes:
   0   done
-  1   the answer is bad news: a checked tunnel is not healthy, an expectation of the demo is not met
+  1   the answer is bad news: a checked tunnel is not healthy, a leg of a diagnosis fails, an expectation of
+      the demo is not met
   2   the command line makes no sense, or names a tunnel that does not exist
   69  the daemon cannot be reached
   74  a file or a socket failed
@@ -69,6 +70,14 @@ pub enum Command {
     Status(Status),
     /// Say why a tunnel has its state, and what must happen before it has another
     Explain(Explain),
+    /// Find out which leg of a tunnel fails, and what to change at which end
+    ///
+    /// Sends more than regular probes do, for some seconds: a bare ping of the far endpoint; every probe style that fits,
+    /// with the identifier of regular probes and with fresh ones; and longer and longer packets that must not be fragmented.
+    /// Then says in one sentence what fails: this host, the path below the tunnel, GRE or ESP on it, keys or SPIs, the far
+    /// router's forwarding or filters, the way back, the MTU. None of it counts as a sample. Only who may change things may
+    /// ask for it, for one tunnel at a time. Exit code 1 if a leg fails that matters.
+    Diagnose(Diagnose),
     /// Show the route table: base priority, penalty, effective priority, which routes carry traffic, and
     /// what the kernel has of them
     ///
@@ -186,6 +195,16 @@ pub struct Status {
 /// `adit explain`
 #[derive(Debug, Arguments)]
 pub struct Explain {
+    /// The tunnel
+    pub tunnel: String,
+    /// Print JSON, as the local socket gives it
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `adit diagnose`
+#[derive(Debug, Arguments)]
+pub struct Diagnose {
     /// The tunnel
     pub tunnel: String,
     /// Print JSON, as the local socket gives it

@@ -13,6 +13,7 @@ mod check;
 mod client;
 mod compat;
 mod demo;
+mod diagnose;
 mod discover;
 mod drain;
 mod events;
@@ -115,6 +116,7 @@ pub fn main() -> ExitCode {
         Command::Discover(discover) => discover::run(&discover),
         Command::Status(status) => status::run(&socket, &status),
         Command::Explain(explain) => explain::run(&socket, &explain),
+        Command::Diagnose(diagnose) => diagnose::run(&socket, &diagnose),
         Command::Routes(routes) => routes::run(&socket, &routes),
         Command::Events(events) => events::run(&socket, &events),
         Command::Drain(drain) => drain::drain(&socket, &drain),

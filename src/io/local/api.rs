@@ -18,7 +18,7 @@ use super::admins::Admins;
 use super::list::{PIECE, list};
 use super::serve::{Peer, Places};
 use super::shelf::Shelf;
-use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, sa};
+use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, diagnose, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
 use crate::engine::route_view::Whereabouts;
@@ -50,6 +50,7 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
         .route("/v1/tunnels", get(tunnels))
         .route("/v1/tunnels/{name}", get(tunnel))
         .route("/v1/tunnels/{name}/explain", get(explain))
+        .route("/v1/tunnels/{name}/diagnose", post(diagnose::diagnose))
         .route("/v1/tunnels/{name}/drain", post(drain))
         .route("/v1/tunnels/{name}/undrain", post(undrain))
         .route("/v1/tunnels/{name}/sa", get(sa::one).post(sa::install))

@@ -12,6 +12,7 @@
 //! | `patience` | clients that take nothing |
 //! | `api` | what can be asked, and the answers |
 //! | `list` | answers that may be long |
+//! | `diagnose` | of that, a diagnosis |
 //! | `metrics` | of that, what is measured, as OpenMetrics text |
 //! | `shelf` | how many of these texts there are |
 //! | `sa` | of that, security associations |
@@ -20,6 +21,7 @@
 mod admins;
 mod api;
 mod bind;
+mod diagnose;
 mod list;
 mod metrics;
 mod patience;
