@@ -10,6 +10,7 @@ mod conflict;
 mod counters;
 mod crash;
 mod device;
+mod diagnose;
 mod discover;
 mod encapsulation;
 mod esp;
@@ -34,7 +35,7 @@ use nix::sched::{CloneFlags, unshare};
 
 const GUEST: &str = "ADIT_LAB_GUEST";
 /// Seconds for all of it in a guest: on an idle machine it needs 5 minutes under `uml`, 10 under `qemu`.
-const LIMIT: &str = "1800";
+const LIMIT: &str = "2400";
 
 fn main() {
     if std::env::var_os(associations::UNPRIVILEGED).is_some() {
@@ -95,6 +96,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(associations::trials());
     trials.extend(conflict::trials());
     trials.extend(device::trials());
+    trials.extend(diagnose::trials());
     trials.extend(discover::trials());
     trials.extend(steer::trials());
     trials.extend(crash::trials());

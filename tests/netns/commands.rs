@@ -459,7 +459,7 @@ fn another_user_may_look_but_not_touch() {
     site.open_to_all();
     let as_nobody = |arguments: &[&str]| site.as_nobody(arguments).output().unwrap();
     assert_eq!(as_nobody(&["status", "ams-1"]).status.code(), Some(0));
-    for arguments in [["drain", "ams-1"], ["undrain", "ams-1"]] {
+    for arguments in [["drain", "ams-1"], ["undrain", "ams-1"], ["diagnose", "ams-1"]] {
         let refused = as_nobody(&arguments);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(77), "{said}");

@@ -13,6 +13,7 @@
 //! | [`burden`] | traffic beside the probes, a full queue, a prober that cannot run |
 //! | [`paths`] | more than one tunnel: namespaces, return paths, marks |
 //! | [`devices`] | by which device a packet comes, and by which it can leave |
+//! | [`diagnose`] | each leg of a tunnel made to fail, and found |
 //! | [`discover`] | a configuration from what the kernel has |
 //! | [`site`] | a place for the built program |
 //! | [`commands`] | the built program, end to end |
@@ -41,6 +42,7 @@ mod change;
 mod commands;
 mod crash;
 mod devices;
+mod diagnose;
 mod discover;
 mod fib;
 mod fib_edges;
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         recording::cases(),
         reload::cases(),
         devices::cases(),
+        diagnose::cases(),
         discover::cases(),
         commands::cases(),
         sealed::cases(),
