@@ -233,8 +233,22 @@ pub(super) async fn may_change(peer: Peer, admins: Option<&Admins>) -> bool {
     }
 }
 
-async fn routes(Shared(handle): Shared<Handle>) -> Answer<Response> {
-    list(handle, "routes", |engine, _, from| engine.route_views_from(from, PIECE)).await
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RoutesQuery {
+    tunnel: Option<String>,
+}
+
+async fn routes(Shared(handle): Shared<Handle>, Asked(RoutesQuery { tunnel }): Asked<RoutesQuery>) -> Answer<Response> {
+    let Some(name) = tunnel else {
+        return list(handle, "routes", |engine, _, from| engine.route_views_from(from, PIECE)).await;
+    };
+    about(&handle, name.clone(), |_, _, _| Some(())).await?;
+    // By name each time: a reload may have given its index to another.
+    let piece = move |engine: &mut Engine, _, from| {
+        engine.find(&name).map_or((Vec::new(), None), |tunnel| engine.route_views_over(tunnel, from, PIECE))
+    };
+    list(handle, "routes", piece).await
 }
 
 #[derive(Debug, Deserialize)]
