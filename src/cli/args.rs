@@ -79,6 +79,14 @@ pub enum Command {
     Routes(Routes),
     /// Show what happened: transitions, moved routes, local faults
     Events(Events),
+    /// Show all tunnels on one screen, live
+    ///
+    /// The worst come first. Keys: arrows or j and k move, Enter opens the pane of a tunnel (round-trip times and
+    /// failures, sample by sample; why it has its state and what comes next; its routes; its events), s and S sort,
+    /// f filters by state, / searches names, d, D and u drain and undrain after a question, ? shows all keys, q quits.
+    /// A state has a colour, a sign and a word. NO_COLOR is honoured; where the locale is not UTF-8, signs are ASCII.
+    /// Needs a terminal; for scripts there is `adit status --json`.
+    Top,
     /// Ask for traffic to leave a tunnel, without calling it sick
     Drain(Drain),
     /// Let traffic come back to a drained tunnel

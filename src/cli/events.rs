@@ -13,7 +13,7 @@ use super::{Exit, Outcome};
 pub(super) fn run(socket: &Path, args: &args::Events) -> Outcome {
     let path = format!("/v1/events?since={}&follow={}", args.since, args.follow);
     let colours = coloured(&io::stdout());
-    block_on(lines(socket, &path, |line| {
+    block_on(lines(socket, &path, async |line| {
         let mut out = io::stdout().lock();
         match serde_json::from_slice(line) {
             Ok(event) if !args.json => writeln!(out, "{}", sentence(&event, colours))?,

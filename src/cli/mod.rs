@@ -6,6 +6,7 @@
 //! | `client` | questions to a running daemon over its local socket |
 //! | `log` | the log, to the journal or to standard error |
 //! | `text` | tables, colours, times |
+//! | `top` | the screen of all tunnels |
 //! | the others | the commands of their names |
 
 pub mod args;
@@ -27,6 +28,7 @@ mod run;
 mod sa;
 mod status;
 mod text;
+mod top;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -116,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Status(status) => status::run(&socket, &status),
         Command::Explain(explain) => explain::run(&socket, &explain),
         Command::Routes(routes) => routes::run(&socket, &routes),
+        Command::Top => top::run(&socket),
         Command::Events(events) => events::run(&socket, &events),
         Command::Drain(drain) => drain::drain(&socket, &drain),
         Command::Undrain(undrain) => drain::undrain(&socket, &undrain),
