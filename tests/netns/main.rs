@@ -16,6 +16,7 @@
 //! | [`discover`] | a configuration from what the kernel has |
 //! | [`site`] | a place for the built program |
 //! | [`commands`] | the built program, end to end |
+//! | [`top`] | the screen of all tunnels, on a terminal |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
 //! | [`recording`] | the built program with a recording that nobody takes |
 //! | [`silent`] | the built program where it must not or cannot seal, and what it says then |
@@ -66,6 +67,7 @@ mod site;
 mod spaces;
 mod steering;
 mod styles;
+mod top;
 mod world;
 
 use std::process::ExitCode;
@@ -97,6 +99,7 @@ fn main() -> ExitCode {
         devices::cases(),
         discover::cases(),
         commands::cases(),
+        top::cases(),
         sealed::cases(),
         silent::cases(),
         spaces::cases(),

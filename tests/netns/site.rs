@@ -59,6 +59,11 @@ impl Running {
 
     /// Waits for its end.
     pub(crate) fn end(mut self) -> ExitStatus {
+        self.wait()
+    }
+
+    /// The same, and keeps what is left of it.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         eventually("the end of a child", || {
             status = self.child.try_wait().unwrap();
