@@ -22,6 +22,11 @@ pub const SOCKET_PATH_MAX: usize = 107;
 /// `daemon.state_dir`.
 pub const STATE_DIR: &str = "/var/lib/adit";
 
+/// What `daemon.metrics` is in examples; nothing is served over TCP unless it is written.
+pub const METRICS: &str = "127.0.0.1:9911";
+/// Its port.
+pub const METRICS_PORT: u16 = 9911;
+
 /// `tunnel.ttl`: hops; what hosts use for their own packets (RFC 1700's recommendation).
 pub const TTL: u8 = 64;
 /// `tunnel.dscp`: CS6, network control (RFC 4594 section 3.1): a probe must not be dropped because

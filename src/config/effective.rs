@@ -36,6 +36,10 @@ fn daemon(daemon: &Daemon, lines: &mut Lines) {
     }
     lines.path("state_dir", &daemon.state_dir);
     daemon.record.iter().for_each(|record| lines.path("record", record));
+    if let Some(address) = daemon.metrics {
+        lines.text("metrics", address.to_string());
+        lines.line("status_page", daemon.status_page);
+    }
 }
 
 fn tunnel(tunnel: &Tunnel, lines: &mut Lines) {

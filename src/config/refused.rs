@@ -10,8 +10,3 @@ pub(super) fn sections(root: &mut Section<'_>) {
         root.refuse(key, NOT_YET);
     }
 }
-
-/// Keys of `[daemon]` of later versions.
-pub(super) fn daemon(section: &mut Section<'_>) {
-    section.refuse("metrics", NOT_YET);
-}

@@ -14,6 +14,7 @@
 //! A prober that ends, or does not show for long that it goes on, gets a successor, which goes on where it
 //! was; routes stay meanwhile. A prober does not outlive its steward.
 
+mod front;
 pub(crate) mod life;
 mod reload;
 mod vigil;
@@ -37,6 +38,7 @@ use crate::engine::{Need, Standing, Steer};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound};
 use crate::io::{heap, journal, notify};
+use front::Front;
 use life::{KILLED, LINGERS, Life};
 pub use reload::Load;
 use reload::{Read, Reload, Stage, Taking};
@@ -72,6 +74,8 @@ pub struct Steward {
     /// How routes stand: what a new prober must be told.
     standings: BTreeMap<u32, Standing>,
     bound: Option<Bound>,
+    /// The listener of the metrics.
+    front: Front,
     clock: Clock,
     /// The kernel's routes have been compared with what they should be.
     reconciled: bool,
@@ -98,6 +102,8 @@ impl Steward {
     /// # Errors
     /// Another daemon has the socket; no room for a thread.
     pub fn start(texts: Texts, config: Config, dry_run: bool, load: Load) -> io::Result<Self> {
+        let clock = Clock::start();
+        let front = Front::new(&config.daemon, clock.now());
         let mut plan = Plan::new(config).dry(dry_run);
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         bound.iter().for_each(|bound| {
@@ -118,7 +124,8 @@ impl Steward {
             steersman,
             standings: BTreeMap::new(),
             bound,
-            clock: Clock::start(),
+            front,
+            clock,
             reconciled: false,
             ready: false,
             census: None,
@@ -217,6 +224,7 @@ impl Steward {
         let listener = self.bound.as_ref().map(Bound::socket).transpose()?;
         let first = Parcel::with(Word::Begin(begin), relay.into_iter().chain(listener).collect());
         let life = Life::begin(first, self.plan.spaces(), self.plan.tunnels.len(), self.clock.now())?;
+        self.front.tell(&life);
         if !self.standings.is_empty() {
             let standings = self.standings.iter().map(|(route, standing)| (*route, standing.clone())).collect();
             life.outward.say(steer::News::Standings(self.generation, standings));
@@ -250,6 +258,9 @@ impl Steward {
                     None => return End::Broken("the thread that keeps the kernel's routes"),
                 },
                 _ = look.tick() => {
+                    if self.front.look(self.clock.now()) {
+                        self.front.tell(life);
+                    }
                     if let Some(silent) = life.vigil.look(self.clock.now()) {
                         tracing::error!("the prober has not gone on for {} s: it is ended", silent.as_secs());
                         return End::Early;
@@ -277,11 +288,11 @@ impl Steward {
     fn hear(&mut self, life: &mut Life, news: News) {
         match (news, std::mem::replace(&mut self.reload.stage, Stage::Idle)) {
             (News::Renewed(renewal), Stage::Opening(texts)) => {
-                let Renewal { generation, plan, questions, found, .. } = *renewal;
+                let Renewal { generation, plan, settings, questions, found, .. } = *renewal;
                 life.outward.say(Word::Renew(generation, questions, texts.clone()));
                 found.into_iter().for_each(|news| life.tell(news));
                 life.outward.say(Word::Go);
-                self.reload.stage = Stage::Taking(Box::new(Taking { texts, plan, generation }));
+                self.reload.stage = Stage::Taking(Box::new(Taking { texts, plan, settings, generation }));
             }
             (news @ News::NotRenewed(..), _) => {
                 life.tell(news);
@@ -297,7 +308,8 @@ impl Steward {
     /// Has a configuration hold that the prober has taken: from here on it speaks of tunnels by the places that
     /// they have there.
     fn take(&mut self, taking: Taking) {
-        let Taking { texts, mut plan, generation } = taking;
+        let Taking { texts, mut plan, settings, generation } = taking;
+        self.front.renew(&settings, self.clock.now());
         let steering = plan.steering.take();
         let names = |plan: &Plan| plan.tunnels.iter().map(|tunnel| tunnel.name.clone()).collect::<Vec<_>>();
         let (old, new) = (names(&self.plan), names(&plan));
@@ -333,6 +345,7 @@ impl Steward {
                 let stage = std::mem::replace(&mut self.reload.stage, Stage::Idle);
                 if let Stage::Taking(taking) = stage {
                     self.take(*taking);
+                    self.front.tell(life);
                     life.told = vec![false; self.plan.tunnels.len()];
                     self.reload.begin();
                 } else {

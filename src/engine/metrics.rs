@@ -99,6 +99,10 @@ pub struct Metrics {
     pub lag: Histogram<12>,
     /// How much later than planned regular probes left.
     pub late: Histogram<12>,
+    /// How often the configuration was read again, by what became of it.
+    pub reloads: [(&'static str, u64); 2],
+    /// The last one was refused.
+    pub reload_refused: bool,
     /// Whether the kernel's routes are held.
     pub is_held: bool,
     /// How often the kernel's routes were not as they should be.
@@ -118,6 +122,8 @@ pub struct TunnelMetrics {
     pub state: State,
     /// An operator has asked for traffic to leave it.
     pub drained: bool,
+    /// Whether it is checked at all.
+    pub checked: bool,
     /// Since this run began.
     pub counters: Counters,
     /// From where to where it went, and how often.
@@ -148,6 +154,8 @@ impl Engine {
             hints: self.hints,
             lag: self.lag,
             late: self.late,
+            reloads: [("applied", self.reloads.applied), ("refused", self.reloads.refused)],
+            reload_refused: self.reloads.last_refused,
             is_held: self.held().is_some(),
             drifts: self.drifts,
             last_event: self.events.last(),
@@ -180,6 +188,7 @@ impl Engine {
                 name: prober.settings.name.clone(),
                 state: prober.health.state(),
                 drained: prober.drain.is_some(),
+                checked: prober.settings.check.enabled,
                 counters: prober.counters,
                 transitions: prober.transitions.clone(),
                 rtt: prober.rtts,

@@ -180,6 +180,8 @@ pub struct Engine {
     states: [usize; 4],
     /// How often the kernel's routes were not as they should be.
     drifts: u64,
+    /// How often the configuration was read again.
+    reloads: reload::Reloads,
     /// When a socket last lost answers on this side of the wire, and by what.
     deaf: BTreeMap<Ear, (Time, &'static str)>,
     /// How often traffic has moved to another tunnel.
@@ -233,6 +235,7 @@ impl Engine {
             hold: Hold::default(),
             states: [0; 4],
             drifts: 0,
+            reloads: reload::Reloads::default(),
             deaf: BTreeMap::new(),
             route_changes: 0,
             lag: Histogram::new(&metrics::LAG),

@@ -74,6 +74,15 @@ impl Fate {
     }
 }
 
+/// How often the configuration was read again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reloads {
+    pub(super) applied: u64,
+    pub(super) refused: u64,
+    /// What became of the last one.
+    pub(super) last_refused: bool,
+}
+
 /// Consequences that are drawn when all tunnels are in their places.
 #[derive(Default)]
 struct Consequences {
@@ -100,6 +109,8 @@ impl Engine {
     pub fn handle_reload(&mut self, now: Time, layout: Layout) -> Reloaded {
         let reloaded = self.lay_out(now, layout, |interval| interval.min(SPREAD));
         let Reloaded { kept, changed, added, removed } = reloaded;
+        self.reloads.applied += 1;
+        self.reloads.last_refused = false;
         self.tell(now, Kind::Reload { kept, changed, added, removed, reason: None });
         reloaded
     }
@@ -107,6 +118,8 @@ impl Engine {
     /// Another configuration was refused: nothing has changed.
     pub fn handle_reload_refused(&mut self, now: Time, reason: &str) {
         let kept = self.probers.len();
+        self.reloads.refused += 1;
+        self.reloads.last_refused = true;
         self.tell(now, Kind::Reload { kept, changed: 0, added: 0, removed: 0, reason: Some(reason.to_owned()) });
     }
 

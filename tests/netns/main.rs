@@ -25,6 +25,7 @@
 //! | [`fib_lent`] | which objects others lead over |
 //! | [`hearing`] | what others change there is heard, and what we change is not |
 //! | [`steering`] | the built program steers the kernel's routes: forwarded traffic, others, drift, devices |
+//! | [`web`] | what the built program serves over TCP |
 //! | [`crash`] | kill after kill while it sends ESP |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
@@ -66,6 +67,7 @@ mod site;
 mod spaces;
 mod steering;
 mod styles;
+mod web;
 mod world;
 
 use std::process::ExitCode;
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         fib_lent::cases(),
         hearing::cases(),
         crash::cases(),
+        web::cases(),
         steering::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();

@@ -226,6 +226,11 @@ impl Site {
         let mut stream = UnixStream::connect(self.path("adit.sock")).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         write!(stream, "{method} {path} HTTP/1.1\r\nhost: adit\r\nconnection: close\r\n\r\n").unwrap();
+        Self::answer(stream)
+    }
+
+    /// The answer to a request: status, headers in small letters, body.
+    pub(crate) fn answer(mut stream: impl Read) -> (u16, String, String) {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Texts};
+use crate::config::{self, Config, Texts};
 use crate::daemon::link::Packed;
 use crate::daemon::plan::Plan;
 use crate::io::local::NotReloaded;
@@ -48,6 +48,7 @@ pub(super) enum Stage {
 pub(super) struct Taking {
     pub(super) texts: Packed,
     pub(super) plan: Plan,
+    pub(super) settings: config::Daemon,
     pub(super) generation: u32,
 }
 

@@ -6,19 +6,19 @@ use std::sync::atomic::Ordering;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRef, FromRequestParts, Path as Part, Query, State as Shared};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::admins::Admins;
 use super::list::{PIECE, list};
 use super::serve::{Peer, Places};
-use super::shelf::Shelf;
-use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, sa};
+use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, format, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
 use crate::engine::route_view::Whereabouts;
@@ -36,7 +36,6 @@ pub(super) struct Desk {
     pub(super) handle: Handle,
     pub(super) admins: Option<Admins>,
     followers: Places,
-    texts: Shelf,
 }
 
 impl FromRef<Desk> for Handle {
@@ -67,7 +66,7 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes another method: GET asks, POST changes")
         })
         .layer(axum::extract::DefaultBodyLimit::max(BODY))
-        .with_state(Desk { handle, admins, followers, texts: Shelf::default() })
+        .with_state(Desk { handle, admins, followers })
 }
 
 /// What answers while there is no place.
@@ -146,7 +145,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 
 pub(super) type Answer<T> = Result<T, Problem>;
 
-async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Response> {
+pub(super) async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Response> {
     list(handle, "tunnels", |engine, now, from| engine.tunnels_from(now, from, PIECE)).await
 }
 
@@ -228,12 +227,15 @@ async fn reload(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>) ->
 pub(super) async fn may_change(peer: Peer, admins: Option<&Admins>) -> bool {
     match admins {
         _ if peer.is_trusted() => true,
-        Some(admins) => peer.gid == admins.group || admins.have(peer.uid).await,
+        Some(admins) => match peer.user {
+            Some((uid, gid)) => gid == admins.group || admins.have(uid).await,
+            None => false,
+        },
         None => false,
     }
 }
 
-async fn routes(Shared(handle): Shared<Handle>) -> Answer<Response> {
+pub(super) async fn routes(Shared(handle): Shared<Handle>) -> Answer<Response> {
     list(handle, "routes", |engine, _, from| engine.route_views_from(from, PIECE)).await
 }
 
@@ -260,11 +262,11 @@ async fn lookup(
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EventsQuery {
+pub(super) struct EventsQuery {
     #[serde(default)]
-    since: u64,
+    pub(super) since: u64,
     #[serde(default)]
-    follow: bool,
+    pub(super) follow: bool,
 }
 
 async fn events(
@@ -278,7 +280,12 @@ async fn events(
         return Err(Problem::busy("too many clients follow the events; ask without follow, or again"));
     }
     peer.follows.store(place.is_some(), Ordering::Relaxed);
-    // One piece at a time, made when the client has taken the last: a slow one holds up itself.
+    Ok(told(desk.handle, since, follow, place))
+}
+
+/// The events after a number, one a line. One piece at a time, made when the client has taken the last: a slow one
+/// holds up itself.
+pub(super) fn told(handle: Handle, since: u64, follow: bool, place: Option<OwnedSemaphorePermit>) -> Response {
     let next = move |(mut handle, since, over): (Handle, u64, bool)| {
         let _taken = &place;
         async move {
@@ -291,8 +298,8 @@ async fn events(
             Some((lines(gap, &events), (handle, last, over)))
         }
     };
-    let lines = futures_util::stream::unfold((desk.handle, since, false), next);
-    Ok(([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
+    let lines = futures_util::stream::unfold((handle, since, false), next);
+    ([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response()
 }
 
 fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error> {
@@ -308,12 +315,12 @@ fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error>
     Ok(text.into())
 }
 
-async fn metrics(Shared(desk): Shared<Desk>) -> Answer<Response> {
-    let text = desk.texts.text(&desk.handle).await?;
-    Ok(([(header::CONTENT_TYPE, super::metrics::TYPE)], text).into_response())
+pub(super) async fn metrics(Shared(handle): Shared<Handle>, headers: HeaderMap) -> Answer<Response> {
+    let text = handle.texts.text(&handle).await?;
+    Ok(format::wanted(&headers).answer(text))
 }
 
-async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
+pub(super) async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
     let view = handle.ask(|engine, _| engine.self_view()).await.ok_or_else(Problem::stopping)?;
     let pairs = |pairs: Vec<(&'static str, u64)>| {
         pairs.into_iter().map(|(name, count)| (name.to_owned(), json!(count))).collect()

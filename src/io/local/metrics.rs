@@ -12,9 +12,6 @@ use crate::engine::State;
 pub(super) use crate::engine::metrics::Metrics;
 use crate::engine::metrics::{Histogram, TunnelMetrics};
 
-/// What a text of this kind calls itself.
-pub(super) const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// The text.
 ///
 /// # Errors
@@ -94,6 +91,11 @@ impl Snapshot {
         let mut family = open(encoder, "tunnel_drained", what, None, MetricType::Gauge)?;
         for metrics in tunnels {
             family.gauge(&tunnel(metrics), f64::from(u8::from(metrics.drained)))?;
+        }
+        let what = "1 if the tunnel is checked; 0 if its configuration says that it is not";
+        let mut family = open(encoder, "tunnel_checked", what, None, MetricType::Gauge)?;
+        for metrics in tunnels {
+            family.gauge(&tunnel(metrics), f64::from(u8::from(metrics.checked)))?;
         }
         let what = "Changes of a tunnel's state";
         let mut family = open(encoder, "tunnel_transitions", what, None, MetricType::Counter)?;
@@ -180,6 +182,14 @@ impl Snapshot {
         let what = "How much later than planned regular probes left";
         open(encoder, "send_lateness", what, Some(&Unit::Seconds), MetricType::Histogram)?
             .histogram(&NONE, &it.late)?;
+        let what = "Times that the configuration was read again, by what became of it";
+        let mut family = open(encoder, "reloads", what, None, MetricType::Counter)?;
+        for (result, count) in it.reloads {
+            family.counter(&[("result", result)], count)?;
+        }
+        let what = "1 while the configuration's files are not what holds: the last reload was refused";
+        let refused = f64::from(u8::from(it.reload_refused));
+        open(encoder, "reload_refused", what, None, MetricType::Gauge)?.gauge(&NONE, refused)?;
         let what = "1 while the kernel's routes are held because this host is suspected";
         let held = f64::from(u8::from(it.is_held));
         open(encoder, "fail_static", what, None, MetricType::Gauge)?.gauge(&NONE, held)?;
