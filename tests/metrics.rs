@@ -330,6 +330,30 @@ fn the_dashboard_speaks_of_what_is_exported() {
 }
 
 #[test]
+fn the_page_about_monitoring_names_them_all() {
+    let page = include_str!("../docs/monitoring.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let (mut metrics, mut alerts) = (BTreeMap::new(), BTreeSet::new());
+    for (cell, rest) in rows {
+        for name in names(cell) {
+            if name.starts_with("adit_") {
+                let labels = rest.split('|').next().unwrap().split(',').map(|label| label.trim().to_owned());
+                metrics.insert(name, labels.filter(|label| !label.is_empty()).collect::<BTreeSet<_>>());
+            } else {
+                alerts.insert(name);
+            }
+        }
+    }
+    let mut exported = exported();
+    // Of a histogram, its name, and not where its buckets end.
+    exported.retain(|name, _| !name.ends_with("_bucket") && !name.ends_with("_sum"));
+    let exported = exported.into_iter().map(|(name, labels)| (name.trim_end_matches("_count").to_owned(), labels));
+    assert_eq!(metrics, exported.collect());
+    assert_eq!(alerts, rules().into_iter().map(|(name, ..)| name).collect());
+}
+
+#[test]
 fn the_panels_of_the_dashboard_stand_beside_each_other() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();

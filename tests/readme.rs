@@ -13,6 +13,14 @@ fn the_configurations_shown_are_the_fixtures_that_load() {
 }
 
 #[test]
+fn the_configuration_of_the_metrics_is_the_fixture_that_loads() {
+    let text = std::fs::read_to_string("fixtures/config/ok/monitoring.toml").unwrap();
+    for (name, page) in [("README.md", README), ("docs/monitoring.md", include_str!("../docs/monitoring.md"))] {
+        assert!(page.contains(text.trim_end()), "{name} does not show fixtures/config/ok/monitoring.toml as it is");
+    }
+}
+
+#[test]
 fn the_commands_shown_exist() {
     let known = adit::cli::args::Args::command();
     // In code only: blocks of commands, and spans of it in the text.

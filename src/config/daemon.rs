@@ -111,7 +111,7 @@ fn web(section: &mut Section<'_>) -> (Option<SocketAddr>, bool) {
         let (who, more) = (
             "whoever reaches this address can read",
             if page.is_some_and(|page| page.value) {
-                "the status page with the names, addresses and routes of all tunnels, and the metrics"
+                "the status page with all tunnels, routes and events, and the metrics"
             } else {
                 "the names and prefixes in the metrics"
             },

@@ -67,6 +67,7 @@ fn nothing_written_means_the_specification() {
     assert_eq!(config.daemon.socket, Path::new("/run/adit/adit.sock"));
     assert_eq!(config.daemon.state_dir, Path::new("/var/lib/adit"));
     assert_eq!((config.daemon.socket_group, config.daemon.admin_group, config.daemon.record), (None, None, None));
+    assert_eq!((config.daemon.metrics, config.daemon.status_page), (None, false));
     assert!(config.tunnels.is_empty() && config.routes.is_empty());
 
     let tunnel = &Fixtures::new().tunnels("least.toml")["ams-1"];
@@ -86,10 +87,30 @@ fn nothing_written_means_the_specification() {
 }
 
 #[test]
+fn who_can_read_the_metrics_is_said_where_it_may_be_others() {
+    let with = |address: &str| parse(&format!("[daemon]\nmetrics = \"{address}\"\nstatus_page = true\n"));
+    for address in ["127.0.0.1:9911", "[::1]:1", "127.8.9.10:65535"] {
+        let config = with(address);
+        assert_eq!(config.daemon.metrics, Some(address.parse().unwrap()));
+        assert!(config.daemon.status_page && config.hints.is_empty(), "{address}");
+    }
+    for address in ["0.0.0.0:9911", "[::]:9911", "192.0.2.1:80", "[2001:db8::1]:9911"] {
+        let [hint] = &with(address).hints[..] else { panic!("{address}: one hint") };
+        let text = hint.to_string();
+        assert!(
+            text.contains("adit.toml:2:11: `metrics`: whoever reaches this address can read the status page"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn the_specification_example_as_far_as_it_is_supported() {
     let config = Fixtures::new().load("whole.toml");
     assert_eq!(config.daemon.socket_group.as_deref(), Some("adit"));
     assert_eq!(config.daemon.record.as_deref(), Some(Path::new("/var/lib/adit/record.jsonl")));
+    assert_eq!(config.daemon.metrics, Some("127.0.0.1:9911".parse().unwrap()));
+    assert!(config.daemon.status_page);
     let [tunnel, esp, device] = &config.tunnels[..] else { panic!("three tunnels") };
     assert_eq!(tunnel.onion.inner, ends("10.100.0.8", "192.0.2.1"));
     assert_eq!(tunnel.onion.encapsulation, gre::Options::keyed(4711).into());
