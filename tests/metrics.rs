@@ -9,7 +9,7 @@ mod sim;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use adit::engine::{Drain, State, associations::Start};
@@ -101,16 +101,18 @@ fn promtool(arguments: &[&str], folder: &str, input: &str) -> Option<Output> {
     let mut command = Command::new("promtool");
     command.args(arguments).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     match command.spawn() {
-        Ok(mut child) => {
-            child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-            Some(child.wait_with_output().unwrap())
-        }
+        Ok(child) => Some(feed(child, input)),
         Err(error) => {
             assert!(std::env::var_os("ADIT_REQUIRE_TOOLS").is_none(), "promtool (Debian package prometheus): {error}");
             println!("skipped: promtool cannot be run (Debian package prometheus): {error}");
             None
         }
     }
+}
+
+fn feed(mut child: Child, input: &str) -> Output {
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
 }
 
 #[test]

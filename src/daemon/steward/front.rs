@@ -57,7 +57,7 @@ impl Front {
                 true
             }
             Err(error) => {
-                let why = why(&error, address);
+                let why = why(&error);
                 if self.told.as_ref() != Some(&why) {
                     tracing::error!(
                         "the metrics cannot be served at {address}: {why}; it is tried again every {} s",
@@ -80,17 +80,16 @@ impl Front {
     }
 }
 
-/// What to do about it.
-fn why(error: &io::Error, address: SocketAddr) -> String {
-    let remedy = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another program has this port: see ss -ltnp, or name another port in [daemon] metrics"
-        }
-        io::ErrorKind::AddrNotAvailable => "no device has this address, so far",
-        io::ErrorKind::PermissionDenied if address.port() < 1024 => "ports below 1024 need CAP_NET_BIND_SERVICE",
-        _ => return error.to_string(),
-    };
-    format!("{error}: {remedy}")
+/// What to do about a failure.
+const REMEDIES: [(io::ErrorKind, &str); 3] = [
+    (io::ErrorKind::AddrInUse, "another program has this port: see ss -ltnp, or name another one in [daemon] metrics"),
+    (io::ErrorKind::AddrNotAvailable, "no device has this address, so far"),
+    (io::ErrorKind::PermissionDenied, "ports below 1024 need CAP_NET_BIND_SERVICE"),
+];
+
+fn why(error: &io::Error) -> String {
+    let remedy = REMEDIES.iter().find(|(kind, _)| *kind == error.kind());
+    remedy.map_or_else(|| error.to_string(), |(_, remedy)| format!("{error}: {remedy}"))
 }
 
 #[cfg(test)]
