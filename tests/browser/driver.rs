@@ -96,7 +96,7 @@ impl Browser {
             while answer.read_line(&mut line)? > 2 {
                 let field = line.trim_end().split_once(':');
                 let field = field.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-                length = field.map_or(length, |(_, value)| value.trim().parse().unwrap());
+                length = field.map_or(length, |(_, value)| value.trim().parse().unwrap_or(0));
                 line.clear();
             }
             let mut bytes = vec![0; length];

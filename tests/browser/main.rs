@@ -320,7 +320,7 @@ fn very_many_tunnels() {
         format!(
             "[[tunnel]]\nname = \"t{number}\"\nencapsulation = \"device\"\ninterface_address = \"192.0.2.1/30\"\n\
              [tunnel.health_check]\nenabled = {}\ntarget = \"10.50.{}.{}\"\n",
-            number % 2 == 0,
+            number.is_multiple_of(2),
             number / 250,
             number % 250 + 1
         )

@@ -1,7 +1,7 @@
 //! What the built program serves over TCP: the metrics, and where it is asked for the status page.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use adit::io::netns;
@@ -37,7 +37,6 @@ impl Site {
 
     /// A connection from the near side.
     pub(crate) fn connect(&self, address: &str) -> std::io::Result<TcpStream> {
-        let address: SocketAddr = address.parse().unwrap();
         let stream = netns::within(Some(&self.pair.near), || TcpStream::connect(address))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(stream)

@@ -129,10 +129,11 @@ impl<'a> Watch<'a> {
     /// The states of an alert, for each of its sets of labels that has this one.
     fn alert(&self, name: &str, label: &str, value: &str) -> Option<String> {
         let alerts = self.api("alerts", "");
-        let found = alerts["alerts"].as_array().unwrap().iter().find(|alert| {
+        let mut alerts = alerts["alerts"].as_array().into_iter().flatten();
+        let found = alerts.find(|alert| {
             alert["labels"]["alertname"] == name && (label.is_empty() || alert["labels"][label] == value)
         });
-        found.map(|alert| alert["state"].as_str().unwrap().to_owned())
+        found.map(|alert| alert["state"].as_str().unwrap_or("without a state").to_owned())
     }
 
     fn eventually(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
