@@ -52,7 +52,7 @@
 //! | [`wire`] | PURE: bytes. GRE, ESP, IP, ICMP, the payload that proves itself; one reason for each way to be wrong | nothing of ours |
 //! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, associations and their numbers, snapshot, explain | `wire` |
 //! | [`steer`] | PURE: what the kernel's routes should be, against what they are; the changes between | `wire`, values of `engine` |
-//! | [`config`] | text in, a `Config` that cannot be wrong out; and what the kernel has in, such a text out | values of `engine`, `steer`, `wire`, `reflect::plan` |
+//! | [`config`] | text in, a `Config` that cannot be wrong out; and what the kernel or Cloudflare has in, such a text out | values of `engine`, `steer`, `wire`, `reflect::plan` |
 //! | [`reflect`] | a far end in user space: PURE but for [`reflect::run`], its shell | `wire`, `io`, values of `engine` |
 //! | [`io`] | THIN: raw sockets, devices, namespaces, clocks, the kernel's associations, the record of sequence numbers, the kernel's routes, the local socket, the log, the walls around the prober | values of `engine`, `steer`, `wire`; `config::nearest`, `config::key_text`, `config::defaults`, values of `config::propose` |
 //! | [`daemon`] | the one loop, and the one place where now is read | all of the above |

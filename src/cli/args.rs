@@ -63,6 +63,14 @@ pub enum Command {
     /// say what had to be guessed, what is left out and why. Nothing is changed. Needs no root, but CAP_SYS_ADMIN for another
     /// network namespace. Exit code 1 if there is no tunnel to check.
     Discover(Discover),
+    /// Print a configuration from a Cloudflare export: tunnels and static routes, as JSON
+    ///
+    /// Reads answers of Cloudflare's API as they are (GET /accounts/ID/magic/gre_tunnels, …/ipsec_tunnels, …/cf_interconnects,
+    /// …/routes): in one file each, one after the other in one file, as a list, or as an object of lists. What is printed
+    /// loads as it is: comments say what had to be guessed, what is left out and why. A route belongs to the tunnel in whose
+    /// inner subnet its next hop is. Exit code 78 if something is malformed, with its way into the JSON; 1 if there is no tunnel
+    /// for this host.
+    Import(Import),
     /// Show the tunnels: state, since when, loss, round-trip time, penalty, last failure
     ///
     /// With the name of a tunnel: everything about it, and exit code 1 if it is checked and not healthy.
@@ -168,6 +176,31 @@ pub struct Discover {
     /// Look into this network namespace, by name or path
     #[arg(long, value_name = "N", value_parser = Netns::read)]
     pub netns: Option<Netns>,
+}
+
+/// `adit import`
+#[derive(Debug, Arguments)]
+pub struct Import {
+    /// Files with answers of the API; - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Which end of the tunnels this host is: the customer's router, which has the customer endpoint and the other one of
+    /// interface_address; or the one that Cloudflare is in the export
+    #[arg(long, value_enum, default_value_t = Side::Customer, value_name = "SIDE")]
+    pub side: Side,
+    /// This host's outer address: tunnels that end at another one are left out, and those that name no customer endpoint
+    /// end here
+    #[arg(long, value_name = "ADDRESS")]
+    pub endpoint: Option<IpAddr>,
+}
+
+/// The ends of a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Side {
+    /// The customer's router
+    Customer,
+    /// Cloudflare's place
+    Cloudflare,
 }
 
 /// `adit status`

@@ -18,6 +18,7 @@ mod drain;
 mod events;
 mod explain;
 mod generate;
+mod import;
 mod log;
 mod reflect;
 mod reload;
@@ -113,6 +114,7 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(demo),
         Command::Check(check) => check::run(&check),
         Command::Discover(discover) => discover::run(&discover),
+        Command::Import(import) => import::run(&import),
         Command::Status(status) => status::run(&socket, &status),
         Command::Explain(explain) => explain::run(&socket, &explain),
         Command::Routes(routes) => routes::run(&socket, &routes),

@@ -26,6 +26,7 @@
 //! | `defaults` | every default and limit |
 //! | `effective` | a configuration written out again |
 //! | [`propose`] | a configuration from what the kernel has |
+//! | [`import`] | a configuration from a Cloudflare export |
 //! | `lines` | TOML, line by line |
 //! | `near` | "did you mean" |
 //!
@@ -41,6 +42,7 @@ mod ends;
 mod esp;
 mod fail_static;
 mod hops;
+pub mod import;
 mod kernel;
 mod key_file;
 mod lines;
