@@ -25,6 +25,7 @@ fn main() {
     };
     wire(&root.join("fixtures"), &mut put);
     config(&root.join("fixtures/config"), &mut put);
+    imports(&root.join("fixtures/import"), &mut put);
     netlink(&root.join("src/io/fib/recorded.rs"), &mut put);
     memory(&mut put);
     reflect(&mut put);
@@ -65,6 +66,21 @@ fn config(fixtures: &Path, put: Put<'_>) {
             text = text.replace(&format!("../keys/esp-{length}.in"), &format!("/k/{length}b"));
         }
         put("config", &[&[u8::from(name.starts_with("reflect"))], text.as_bytes()]);
+    }
+}
+
+/// Each export whole, from either side, and each line of it left out.
+fn imports(fixtures: &Path, put: Put<'_>) {
+    for entry in fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let text = fs::read_to_string(entry).unwrap();
+        (0..4).for_each(|choice| put("import", &[&[choice], text.as_bytes()]));
+        let lines: Vec<&str> = text.lines().collect();
+        for left in 0..lines.len() {
+            put("import", &[&[0], [&lines[..left], &lines[left + 1..]].concat().join("\n").as_bytes()]);
+        }
     }
 }
 
