@@ -38,6 +38,7 @@ mod obstacle;
 mod outbox;
 pub mod penalty;
 mod prober;
+pub mod rates;
 mod receive;
 mod reload;
 mod route;
