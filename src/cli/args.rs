@@ -168,6 +168,16 @@ pub struct Check {
     /// The file is a far end's, for adit reflect
     #[arg(long, conflicts_with = "effective")]
     pub reflect: bool,
+    /// Say for each tunnel how soon a cut is found, how long the way back takes, and how likely random loss alone makes it
+    /// degraded or down; tunnels with the same check stand together
+    #[arg(long, conflicts_with_all = ["effective", "reflect"])]
+    pub explain_rates: bool,
+    /// The round-trip time that --explain-rates takes for granted
+    #[arg(long, default_value = "20ms", requires = "explain_rates", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub rtt: Duration,
+    /// Print what --explain-rates says as JSON
+    #[arg(long, requires = "explain_rates")]
+    pub json: bool,
 }
 
 /// `adit discover`

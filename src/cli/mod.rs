@@ -20,6 +20,7 @@ mod explain;
 mod generate;
 mod import;
 mod log;
+mod rates;
 mod reflect;
 mod reload;
 pub mod replay;
