@@ -112,3 +112,22 @@ pub const REFLECT_STATE_DIR: &str = "/var/lib/adit-reflect";
 pub const FAULT_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(30 * 86_400);
 /// `fault.delay` and `fault.jitter`.
 pub const FAULT_DELAY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
+
+/// `notify.timeout`: longer than a mail server takes on a bad day.
+pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
+/// From what a local program needs to what nobody would wait for.
+pub const NOTIFY_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(300);
+/// `notify.batch`: tunnels that share a path go down within a second of each other.
+pub const NOTIFY_BATCH: Duration = Duration::from_secs(1);
+/// Longer than a minute is no news any more.
+pub const NOTIFY_BATCH_RANGE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
+/// `notify.repeat` for states: as long as the rules' own memory of a failure.
+pub const NOTIFY_REPEAT: Duration = Duration::from_secs(300);
+/// `notify.repeat` for an objective.
+pub const NOTIFY_SLO_REPEAT: Duration = Duration::from_secs(3_600);
+/// Zero is never held back; a week is what Cloudflare's alerts have at most.
+pub const NOTIFY_REPEAT_RANGE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(7 * 86_400);
+/// `notify.slo_window`, which Cloudflare's alerts have, too.
+pub const SLO_WINDOW: Duration = Duration::from_secs(300);
+/// From a few probes at the highest rate to two days for twelve times as long.
+pub const SLO_WINDOW_RANGE: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(4 * 3_600);

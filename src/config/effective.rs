@@ -25,6 +25,7 @@ pub(super) fn text(config: &Config) -> String {
     config.policy.iter().for_each(|(netns, rule)| self::rule(netns.as_ref(), rule, &mut lines));
     kernel(&config.kernel, &mut lines);
     fail_static(config.fail_static, &mut lines);
+    config.notify.iter().for_each(|notify| super::notify::write(notify, &mut lines));
     lines.into_text()
 }
 

@@ -17,6 +17,7 @@
 //! | `notation` | durations, shares, DSCP names, marks, ports |
 //! | `names` | what a tunnel, a namespace, a device can be called |
 //! | `daemon`, `tunnel`, `encapsulation`, `esp`, `ends`, `check`, `rules`, `route`, `kernel`, `fail_static`, `reflect` | a section each |
+//! | `notify` | `[[notify]]`: who is told of what, and how |
 //! | `policy` | `[[rule]]`: policy rules, where `rules` are those of health |
 //! | `hops` | next hops that the kernel cannot take, or not keep apart |
 //! | `apart` | what two tunnels cannot share |
@@ -29,7 +30,7 @@
 //! | `lines` | TOML, line by line |
 //! | `near` | "did you mean" |
 //!
-//! May import: `engine`, `steer` and `wire` for the values that it makes, `reflect::plan`.
+//! May import: `engine`, `notice`, `steer` and `wire` for the values that it makes, `reflect::plan`.
 
 mod apart;
 mod check;
@@ -47,6 +48,7 @@ mod lines;
 mod names;
 mod near;
 mod notation;
+mod notify;
 mod policy;
 mod possible;
 mod problem;
@@ -76,6 +78,7 @@ pub use tunnel::{Esp, Tunnel};
 
 use crate::engine::health::Rules;
 use crate::engine::{FailStatic, Route};
+use crate::notice::Notify;
 use crate::steer::Rule;
 use esp::Side;
 use section::Section;
@@ -101,6 +104,8 @@ pub struct Config {
     pub fail_static: Option<FailStatic>,
     /// The policy rules, each with its network namespace; `None` is the one where adit runs.
     pub policy: Vec<(Option<Netns>, Rule)>,
+    /// Who is told of what.
+    pub notify: Vec<Notify>,
     /// What is allowed, and may yet not be meant.
     pub hints: Vec<Problem>,
 }
@@ -147,12 +152,24 @@ impl Config {
         let (routes, places) = route::read_all(&mut root, &tunnels, &kernel);
         let fail_static = fail_static::read(&mut root);
         let policy = policy::read_all(&mut root, &kernel);
+        let notify = notify::read_all(&mut root, &tunnels);
         refused::sections(&mut root);
         for key in ["reflect", "fault"] {
             root.refuse(key, "belongs in the configuration of `adit reflect`, not of `adit run`; remove it");
         }
         root.finish();
         let Tunnels { list: tunnels, rules, .. } = tunnels;
-        report.conclude(|hints| Self { daemon, rules, tunnels, routes, places, kernel, fail_static, policy, hints })
+        report.conclude(|hints| Self {
+            daemon,
+            rules,
+            tunnels,
+            routes,
+            places,
+            kernel,
+            fail_static,
+            policy,
+            notify,
+            hints,
+        })
     }
 }
