@@ -11,6 +11,7 @@
 //! | `admins` | who may change things |
 //! | `patience` | clients that take nothing |
 //! | `api` | what can be asked, and the answers |
+//! | [`client`] | the other end, for a part of the daemon that follows the events |
 //! | `list` | answers that may be long |
 //! | `metrics` | of that, what is measured, as OpenMetrics text |
 //! | `shelf` | how many of these texts there are |
@@ -20,6 +21,7 @@
 mod admins;
 mod api;
 mod bind;
+pub mod client;
 mod list;
 mod metrics;
 mod patience;
