@@ -29,6 +29,7 @@ mod kept;
 mod kernel;
 mod link;
 mod memory;
+pub mod messenger;
 mod outlet;
 mod outside;
 pub mod plan;

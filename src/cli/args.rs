@@ -107,6 +107,12 @@ pub enum Command {
     /// make it drop, delay, duplicate or corrupt on purpose. Needs CAP_NET_RAW; with CAP_NET_ADMIN it also sees
     /// whether the kernel has an association with an SPI of its own, which it then does not answer on.
     Reflect(Reflect),
+    /// Try the ways by which people are told
+    #[command(subcommand)]
+    Notify(Notify),
+    /// The part of the daemon that tells people; started by `adit run` only
+    #[command(hide = true)]
+    Messenger,
     /// The part of the daemon that probes; started by `adit run` only
     #[command(hide = true)]
     Prober,
@@ -307,6 +313,24 @@ pub enum Sa {
         /// The first number to use, for keys = "static" only
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         at: Option<u64>,
+    },
+}
+
+/// `adit notify`
+#[derive(Debug, Subcommand)]
+pub enum Notify {
+    /// Send a test message to each [[notify]] of a configuration, or to one of them
+    ///
+    /// Runs the program, or asks the webhook, as the daemon's messenger does, and says what came of it: what the program
+    /// said and how it ended, what the webhook answered. The test is made by whoever runs this, not by the daemon, which
+    /// need not be there: under systemd the daemon's own walls are narrower (docs/notify.md). Exit code 1 if one of
+    /// them was not told.
+    Test {
+        /// Only the one of this name
+        sink: Option<String>,
+        /// Configuration file
+        #[arg(long, default_value = CONFIG, value_name = "FILE")]
+        config: PathBuf,
     },
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Exit, Failure, Outcome};
-use super::{args, compat};
+use super::{args, compat, notify};
 use crate::config::{Config, ReflectConfig};
 
 pub(super) fn run(args: &args::Check) -> Outcome {
@@ -27,7 +27,7 @@ pub(super) fn run(args: &args::Check) -> Outcome {
     for hint in &config.hints {
         let _ = writeln!(aside, "{} hint: {}", hint.location(), hint.message);
     }
-    for hint in compat::hints(&config) {
+    for hint in compat::hints(&config).into_iter().chain(notify::hints(&config)) {
         let _ = writeln!(aside, "{path}: hint: {hint}");
     }
     Ok(Exit::Done)

@@ -19,6 +19,7 @@ mod events;
 mod explain;
 mod generate;
 mod log;
+mod notify;
 mod reflect;
 mod reload;
 pub mod replay;
@@ -123,6 +124,8 @@ pub fn main() -> ExitCode {
         Command::Sa(sa) => sa::run(&socket, &sa),
         Command::Replay(replay) => replay::run(&replay),
         Command::Reflect(reflect) => reflect::run(&reflect),
+        Command::Notify(notify) => notify::run(&notify),
+        Command::Messenger => run::messenger(),
         Command::Prober => run::prober(),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(dir.as_deref()),

@@ -11,9 +11,12 @@
 //!                          └─────────────────────────────┘
 //! ```
 //!
+//! Where people are to be told, a messenger is begun beside the prober; what becomes of it concerns nobody else.
+//!
 //! A prober that ends, or does not show for long that it goes on, gets a successor, which goes on where it
 //! was; routes stay meanwhile. A prober does not outlive its steward.
 
+mod courier;
 pub(crate) mod life;
 mod reload;
 mod vigil;
@@ -37,6 +40,7 @@ use crate::engine::{Need, Standing, Steer};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound};
 use crate::io::{heap, journal, notify};
+use courier::Courier;
 use life::{KILLED, LINGERS, Life};
 pub use reload::Load;
 use reload::{Read, Reload, Stage, Taking};
@@ -79,6 +83,7 @@ pub struct Steward {
     ready: bool,
     /// What there was to show last.
     census: Option<Census>,
+    courier: Courier,
 }
 
 /// How a life has ended.
@@ -98,6 +103,9 @@ impl Steward {
     /// # Errors
     /// Another daemon has the socket; no room for a thread.
     pub fn start(texts: Texts, config: Config, dry_run: bool, load: Load) -> io::Result<Self> {
+        let clock = Clock::start();
+        let (daemon, sinks) = (config.daemon.clone(), config.notify.clone());
+        let courier = Courier::new(sinks, daemon.socket, daemon.state_dir, &clock);
         let mut plan = Plan::new(config).dry(dry_run);
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         bound.iter().for_each(|bound| {
@@ -118,10 +126,11 @@ impl Steward {
             steersman,
             standings: BTreeMap::new(),
             bound,
-            clock: Clock::start(),
+            clock,
             reconciled: false,
             ready: false,
             census: None,
+            courier,
         })
     }
 
@@ -139,7 +148,7 @@ impl Steward {
                 match self.attend(&mut life, &mut signal).await {
                     End::Wanted => {
                         notify::stopping();
-                        life.stop(FAREWELL).await;
+                        tokio::join!(life.stop(FAREWELL), self.courier.stop(FAREWELL));
                         break;
                     }
                     End::Broken(what) => {
@@ -168,6 +177,7 @@ impl Steward {
                 Err(error) => tracing::error!(%error, "no prober can be started; it is tried again"),
             }
         }
+        self.courier.stop(FAREWELL).await;
         if let Some(steersman) = self.steersman.take() {
             steersman.stop().await;
         }
@@ -250,6 +260,7 @@ impl Steward {
                     None => return End::Broken("the thread that keeps the kernel's routes"),
                 },
                 _ = look.tick() => {
+                    self.courier.look(&self.clock);
                     if let Some(silent) = life.vigil.look(self.clock.now()) {
                         tracing::error!("the prober has not gone on for {} s: it is ended", silent.as_secs());
                         return End::Early;
@@ -264,6 +275,7 @@ impl Steward {
         let questions = std::mem::take(&mut self.reload.questions);
         match read {
             Ok((texts, config)) => {
+                self.reload.notify = config.notify.clone();
                 let (generation, numbering) = (self.generation + 1, self.plan.numbering());
                 let renewal = Renewal::new(generation, numbering, config, self.dry_run, questions);
                 life.wish(Wish::Renew(Box::new(renewal)));
@@ -311,6 +323,7 @@ impl Steward {
             (None, None) => {}
         }
         (self.texts, self.plan, self.generation) = (texts, plan, generation);
+        self.courier.renew(std::mem::take(&mut self.reload.notify), &self.clock);
         heap::trim();
         self.standings.clear();
     }

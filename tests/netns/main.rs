@@ -25,6 +25,7 @@
 //! | [`fib_lent`] | which objects others lead over |
 //! | [`hearing`] | what others change there is heard, and what we change is not |
 //! | [`steering`] | the built program steers the kernel's routes: forwarded traffic, others, drift, devices |
+//! | [`notify`] | people are told: programs, webhooks, kills, storms |
 //! | [`crash`] | kill after kill while it sends ESP |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
@@ -56,6 +57,7 @@ mod loss;
 mod manager;
 mod memory;
 mod metrics;
+mod notify;
 mod parts;
 mod paths;
 mod recording;
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         manager::cases(),
         memory::cases(),
         metrics::cases(),
+        notify::cases(),
         parts::cases(),
         paths::cases(),
         recording::cases(),

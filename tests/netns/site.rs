@@ -47,14 +47,22 @@ impl Running {
     /// Of the daemon: the process of its prober, when it has one that probes.
     pub(crate) fn prober(&self) -> u32 {
         let mut found = None;
-        let id = self.child.id();
         eventually("a prober", || {
-            let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap();
-            let children = tasks.flat_map(|task| fs::read_to_string(task.unwrap().path().join("children")));
-            found = children.flat_map(|list| list.split_whitespace().map(|id| id.parse().unwrap()).next()).next();
+            found = self.part("prober");
             found.is_some()
         });
         found.unwrap()
+    }
+
+    /// Of the daemon: the process of one of its parts, if there is one.
+    pub(crate) fn part(&self, name: &str) -> Option<u32> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
+        let children = tasks.flatten().flat_map(|task| fs::read_to_string(task.path().join("children")));
+        let children = children.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let is_it = |id: &String| {
+            fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line == format!("adit\0{name}\0").as_bytes())
+        };
+        children.filter(is_it).find_map(|id| id.parse().ok())
     }
 
     /// Waits for its end.

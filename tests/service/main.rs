@@ -26,6 +26,7 @@ const TRIALS: &[(&str, Run)] = &[
     ("a_daemon_that_is_stuck_is_restarted_by_its_watchdog", stuck),
     ("keys_come_as_credentials", credentials),
     ("namespaces_take_a_drop_in", namespaces),
+    ("people_are_told_within_the_units_walls", notify),
     ("it_stops_at_once_and_leaves_the_routes", stop),
     ("a_wrong_configuration_is_not_tried_again", wrong),
 ];
@@ -247,6 +248,31 @@ fn namespaces() {
     machine.say(&["systemctl", "start", "adit"]);
     machine.await_property("StatusText", "3 healthy, 0 degraded, 0 down; 0 routes penalised");
     assert_eq!(status_of(&machine, &prober(&machine), "CapEff:"), "0000000000000000");
+}
+
+fn notify() {
+    let sink = "[[notify]]\non = [\"healthy\"]\nexec = [\"/etc/adit/notify.sh\"]\n";
+    let script = "#!/bin/sh\nset -e\ncat >\"$STATE/heard\"\ngrep ^Cap /proc/self/status >\"$STATE/caps\"\n";
+    let machine = Machine::boot(&[
+        ("etc/adit/adit.toml", &format!("{}{sink}", usual())),
+        ("etc/adit/notify.sh", &script.replace("$STATE", "/var/lib/adit")),
+    ]);
+    machine.say(&["chmod", "755", "/etc/adit/notify.sh"]);
+    machine.say(&["systemctl", "start", "adit"]);
+    eventually("what it was told", || {
+        machine.run(&["test", "-s", "/var/lib/adit/caps"]).status.success().then_some(())
+    });
+    let told: Value = serde_json::from_str(&machine.say(&["cat", "/var/lib/adit/heard"])).unwrap();
+    assert_eq!([&told["kind"], &told["sink"]], ["notification", "notify.sh"], "{told}");
+    let caps = machine.say(&["cat", "/var/lib/adit/caps"]);
+    // What bounds them says nothing: no_new_privs lets nobody have more than they have.
+    let mut held = caps.lines().filter(|line| !line.starts_with("CapBnd:"));
+    assert!(held.all(|line| line.ends_with("0000000000000000")), "{caps}");
+    let journal = machine.say(&["journalctl", "--no-pager", "ADIT_PART=messenger"]);
+    assert!(journal.contains("telling people"), "{journal}");
+    assert!(!machine.journal().contains("not told"), "{}", machine.journal());
+    machine.say(&["systemctl", "stop", "adit"]);
+    assert_eq!(machine.property("Result"), "success");
 }
 
 fn stop() {
