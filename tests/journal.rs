@@ -22,7 +22,7 @@ fn kinds() -> Vec<Kind> {
         Kind::Routes { tunnel: text(), moved: 1 },
         Kind::KernelDrift { netns: None, count: 1, changes: Vec::new() },
         Kind::LocalFault { tunnel: None, fault: "stall", reason: text() },
-        Kind::Drain { tunnel: text(), drained: true, penalty: 0 },
+        Kind::Drain { tunnel: text(), drained: true, penalty: 0, level: None, until: None, reason: None, by: None },
         Kind::Obstacle { tunnel: text(), reason: None },
         Kind::Need { need: text(), reason: None },
         Kind::Association { tunnel: text(), spi_out: 1, spi_in: 2 },

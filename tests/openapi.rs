@@ -4,7 +4,8 @@ mod sim;
 
 use std::collections::BTreeSet;
 
-use adit::engine::{Engine, Reloaded, Route, Setup, Standing, Time, WallTime};
+use adit::engine::drain::Reason;
+use adit::engine::{Drain, Engine, Order, Reloaded, Route, Setup, Standing, Time, WallTime};
 use adit::io::local::{Applied, OPENAPI};
 use adit::wire::esp::Algorithm;
 use serde_json::Value;
@@ -74,6 +75,13 @@ fn every_view_is_as_described() {
     sim.run_until(at_ms(3_000));
     sim.cut(1);
     sim.run_until(at_ms(8_000));
+    let order = Order {
+        level: Drain::Down,
+        until: Some(WallTime(u64::MAX)),
+        reason: Reason::new("a new line card").ok(),
+        by: Some(1_000),
+    };
+    sim.command(|engine, now| engine.drain(now, 0, order));
     let all = description()["components"]["schemas"].clone();
     let now = sim.now;
     let described = |value: Value, name: &str| check(&value, &all[name], &all, name);

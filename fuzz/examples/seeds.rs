@@ -95,7 +95,7 @@ fn memory(put: Put<'_>) {
         let mut engine = bench::engine();
         let now = bench::turns(&mut engine, vec![fault], turns);
         let [states, windows] = [Kind::States, Kind::Windows].map(|kind| engine.written(kind, now, true).bytes);
-        for (choice, from) in [(0, 0), (1, 50), (3, 50), (0x4B, 50)] {
+        for (choice, from) in [(0, 0), (0x81, 50), (0x83, 50), (0xCB, 50)] {
             let length = u16::try_from(states.len() - from).unwrap().to_be_bytes();
             put("memory", &[&[choice], &length, &states[from..], &windows[from..]]);
         }

@@ -1,5 +1,6 @@
 //! Events on their way to the log.
 
+use crate::engine::Drain;
 use crate::engine::event::{Event, Kind};
 
 /// The kind of an event to the journal's catalogue (`MESSAGE_ID`): one for ever.
@@ -71,8 +72,18 @@ pub(super) fn log(event: &Event) {
             log!(warn, adit.tunnel = tunnel, adit.fault = fault, "{reason}");
         }
         Kind::Warning { tunnel, reason } => log!(warn, adit.tunnel = tunnel, "{reason}"),
-        Kind::Drain { tunnel, drained, penalty } => {
-            log!(info, adit.tunnel = tunnel, adit.drained = drained, adit.penalty = penalty, "drain");
+        Kind::Drain { tunnel, drained, penalty, level, until, reason, by } => {
+            log!(
+                info,
+                adit.tunnel = tunnel,
+                adit.drained = drained,
+                adit.penalty = penalty,
+                adit.level = level.map(Drain::name),
+                adit.until = until.map(tracing::field::display),
+                adit.reason = reason,
+                adit.by = by,
+                "drain"
+            );
         }
         Kind::Obstacle { tunnel, reason: Some(reason) } => {
             log!(warn, adit.tunnel = tunnel, "cannot be probed: {reason}");

@@ -89,6 +89,18 @@ pub enum Kind {
         drained: bool,
         /// What every route over the tunnel costs more now.
         penalty: u32,
+        /// What it costs as; absent if it is not drained any more.
+        #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
+        level: Option<super::Drain>,
+        /// When that ends by itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        until: Option<WallTime>,
+        /// Why, in an operator's words; or why it has ended, if nobody has asked for that.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// The user who asked for it, by number.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<u32>,
     },
     /// A tunnel cannot be probed, or can be again; either way what was known of it is forgotten.
     Obstacle {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::drain::Drained;
 use super::prober::{Prober, Stalls};
 use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason};
 use super::time::WallTime;
@@ -25,6 +26,8 @@ pub struct Explanation {
     pub reason: String,
     /// An operator's drain is part of the penalty.
     pub drained: bool,
+    /// How, until when, why, and who it was; null if there is none.
+    pub drain: Option<Drained>,
     /// What every route over it costs more.
     pub penalty: u32,
     /// The latest samples, oldest first.
@@ -120,6 +123,7 @@ impl Engine {
             rule: prober.health.last_transition().map(|transition| transition.reason.rule),
             reason: reason(prober),
             drained: prober.drain.is_some(),
+            drain: prober.drain.as_deref().cloned(),
             penalty: prober.penalty(),
             samples: samples.collect(),
             inconclusive: prober.spoilt.iter().map(|&(at, why)| spoilt(wall(at), why)).collect(),

@@ -21,6 +21,7 @@
 //! keys, say, is halted in `obstacle.rs`. Iteration is deterministic throughout.
 
 pub mod associations;
+pub mod drain;
 mod earliest;
 pub mod esp;
 pub mod event;
@@ -58,6 +59,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
+pub use drain::{Drained, Order};
 pub use health::State;
 use hold::Hold;
 pub use hold::{FailStatic, HoldView};
@@ -142,6 +144,8 @@ pub struct Engine {
     outbox: Outbox,
     events: Ring,
     last_drain: u64,
+    /// When drains end by themselves, by the wall clock.
+    ends: BTreeSet<(WallTime, u32)>,
     secret: Secret,
     record: bool,
     rejects: [u64; Reject::COUNT],
@@ -212,6 +216,7 @@ impl Engine {
             outbox: Outbox::default(),
             events: Ring::default(),
             last_drain: 0,
+            ends: BTreeSet::new(),
             secret,
             record,
             rejects: [0; Reject::COUNT],
@@ -265,6 +270,7 @@ impl Engine {
     /// `now` must have been handed in before.
     pub fn handle_timeout(&mut self, now: Time) {
         self.reconsider(now);
+        self.end_drains(now);
         while let Some(tunnel) = self.timers.pop(now) {
             self.retire(tunnel, now);
             self.expire(tunnel, now, true);
@@ -287,29 +293,8 @@ impl Engine {
     /// promised.
     pub fn next_wakeup(&mut self, now: Time) -> Option<Time> {
         let listening = self.listening.beat();
-        let others = [self.outbox.earliest(now), self.next_reconsidered(), listening];
+        let others = [self.outbox.earliest(now), self.next_reconsidered(), self.next_end(), listening];
         others.into_iter().chain([self.timers.earliest()]).flatten().min()
-    }
-
-    /// Asks for traffic to leave a tunnel, or to come back. Moves no state.
-    pub fn set_drain(&mut self, now: Time, tunnel: u32, drain: Option<Drain>) {
-        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
-        if prober.drain == drain {
-            return;
-        }
-        prober.drain = drain;
-        // A verdict says what the tunnel costs without it.
-        prober.undrained = drain.is_none() && !prober.is_judged();
-        let (name, penalty) = (prober.settings.name.clone(), prober.penalty());
-        self.tell(now, Kind::Drain { tunnel: name, drained: drain.is_some(), penalty });
-        self.last_drain = self.events.last();
-        self.steer(now, tunnel);
-    }
-
-    /// The number of the last event by which this run has drained a tunnel or the opposite; 0 without one.
-    #[must_use]
-    pub const fn last_drain(&self) -> u64 {
-        self.last_drain
     }
 
     /// The kernel's tunnel devices by which probes leave have these indices now, by egress; 0 is one that

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::associations::Associations;
+use super::drain::Drained;
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
 use super::memory;
 use super::metrics::{self, Histogram};
 use super::needs::{Need, Needs};
 use super::obstacle::Obstacle;
-use super::penalty::{self, Drain};
+use super::penalty;
 use super::rtt::Estimator;
 use super::schedule;
 use super::settings::{Interface, ReturnPath, Timeout, Tunnel};
@@ -107,7 +108,8 @@ pub(super) struct Prober {
     pub(super) rtts: Histogram<12>,
     /// From where to where it went since then, and how often.
     pub(super) transitions: Vec<(State, State, u64)>,
-    pub(super) drain: Option<Drain>,
+    /// An operator's drain.
+    pub(super) drain: Option<Box<Drained>>,
     /// An operator has ended a drain: traffic is to come back, whatever its routes were found to cost.
     pub(super) undrained: bool,
     /// The last verdict before an obstacle, whose penalty stays until there is another.
@@ -191,7 +193,10 @@ impl Prober {
     }
 
     pub(super) fn penalty(&self) -> u32 {
-        penalty::penalty(self.held.unwrap_or(self.health.state()), self.drain)
+        penalty::penalty(
+            self.held.unwrap_or(self.health.state()),
+            self.drain.as_ref().map(|drained| drained.order.level),
+        )
     }
 
     /// Whether there is a verdict, its own or one that is held from before it could not be probed.

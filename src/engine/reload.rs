@@ -201,7 +201,7 @@ impl Engine {
         let mut prober = Prober::new(number, tunnel, first, self.wall(now));
         if let Some(mut before) = before {
             consequences.replaced.push((index, before.health.state()));
-            (prober.drain, prober.undrained) = (before.drain, before.undrained);
+            (prober.drain, prober.undrained) = (before.drain.take(), before.undrained);
             let associations = before.associations.take();
             if start.is_none() && prober.settings.may_take_pairs_of(&before.settings) {
                 prober.associations = associations;
@@ -239,6 +239,7 @@ impl Engine {
         self.timers = Timers::new(self.probers.len());
         self.steered = (0..self.count()).filter(|tunnel| !waiting.contains(tunnel)).collect();
         self.note_devices();
+        self.list_ends();
         self.list_associations();
     }
 

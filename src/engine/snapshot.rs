@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::drain::Drained;
 use super::hold::HoldView;
 use super::metrics::Histogram;
 use super::needs::Needs;
@@ -35,6 +36,8 @@ pub struct TunnelView {
     pub since: WallTime,
     /// An operator has asked for traffic to leave it.
     pub drained: bool,
+    /// How, until when, why, and who it was; null if it is not.
+    pub drain: Option<Drained>,
     /// The state is from before a restart, long ago: too few samples have confirmed it so far.
     pub stale: bool,
     /// What every route over it costs more.
@@ -270,6 +273,7 @@ fn view(prober: &mut Prober, needs: &Needs, now: Time) -> TunnelView {
         health: state.code(),
         since: prober.since,
         drained: prober.drain.is_some(),
+        drain: prober.drain.as_deref().cloned(),
         stale: prober.unconfirmed > 0,
         penalty: prober.penalty(),
         checked: prober.settings.check.enabled,
