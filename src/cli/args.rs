@@ -80,8 +80,13 @@ pub enum Command {
     /// Show what happened: transitions, moved routes, local faults
     Events(Events),
     /// Ask for traffic to leave a tunnel, without calling it sick
+    ///
+    /// For maintenance: every route over it costs as much more as if it were degraded (or down), on top of its measured
+    /// state, which goes on being measured. It outlives a restart, and ends by `adit undrain`, or by itself when the time is
+    /// over that --for or --until says: by this host's wall clock, also if the daemon was stopped meanwhile. A new drain takes
+    /// the place of the old one. Status, explain and events show until when, why, and who asked for it.
     Drain(Drain),
-    /// Let traffic come back to a drained tunnel
+    /// Let traffic come back to drained tunnels
     Undrain(Undrain),
     /// Have the daemon read its configuration again
     ///
@@ -242,18 +247,29 @@ pub struct Events {
 /// `adit drain`
 #[derive(Debug, Arguments)]
 pub struct Drain {
-    /// The tunnel
-    pub tunnel: String,
+    /// The tunnel, or several
+    #[arg(required = true, value_name = "TUNNEL")]
+    pub tunnels: Vec<String>,
     /// Make it as costly as if it were down; otherwise as if it were degraded
     #[arg(long)]
     pub down: bool,
+    /// End it by itself after so long, such as 2h or 90m
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub lasting: Option<Duration>,
+    /// End it by itself at this time, such as 2026-11-29T14:00:00Z (UTC)
+    #[arg(long, value_name = "TIME", conflicts_with = "lasting")]
+    pub until: Option<String>,
+    /// Why, for whoever looks at it: one line of at most 200 bytes
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
 }
 
 /// `adit undrain`
 #[derive(Debug, Arguments)]
 pub struct Undrain {
-    /// The tunnel
-    pub tunnel: String,
+    /// The tunnel, or several
+    #[arg(required = true, value_name = "TUNNEL")]
+    pub tunnels: Vec<String>,
 }
 
 /// `adit sa`

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::args;
 use super::client::{block_on, lines};
+use super::drain::user;
 use super::text::{coloured, printable, style_of, thousands};
 use super::{Exit, Outcome};
 
@@ -80,7 +81,11 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
             format!("{}: new pair of associations, SPI {} out, {} in", text("tunnel"), spi("spi_out"), spi("spi_in"))
         }
         "drain" => {
-            format!("{}: {}", text("tunnel"), if event["drained"] == true { "drained" } else { "no longer drained" })
+            let drained = if event["drained"] == true { "drained" } else { "no longer drained" };
+            let until = event["until"].as_str().map(|until| format!(" until {until}"));
+            let reason = event["reason"].as_str().map(|reason| format!(": {}", printable(reason)));
+            let by = user(&event["by"]).map(|user| format!(" (by {user})"));
+            format!("{}: {drained}{}", text("tunnel"), [until, reason, by].into_iter().flatten().collect::<String>())
         }
         "sample" => format!(
             "{}: {}",

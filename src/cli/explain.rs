@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::args;
 use super::client::{block_on, escaped, get};
+use super::drain;
 use super::status::counted;
 use super::text::{ago, ahead, coloured, style_of, thousands};
 use super::{Exit, Outcome};
@@ -37,6 +38,7 @@ fn sentences(it: &Value, colours: bool) -> Vec<String> {
             if it["drained"] == true { ", an operator's drain included" } else { "" }
         ),
     ];
+    lines.extend(drain::in_full(&it["drain"]).map(|drain| format!("  drain    {drain}")));
     for (name, label) in [("last_failure", "failure"), ("last_reject", "refused"), ("last_hint", "hint")] {
         if let (Some(at), Some(reason)) = (it[name]["at"].as_str(), it[name]["reason"].as_str()) {
             lines.push(format!("  {label:<8} {} ago: {reason}", ago(at)));

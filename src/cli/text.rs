@@ -114,6 +114,18 @@ pub(super) fn ahead(at: &str) -> String {
     }
 }
 
+/// An RFC 3339 time in UTC for people: `14:00 UTC`, and the day where that is another one.
+pub(super) fn clock(at: &str) -> String {
+    let today = humantime::format_rfc3339_seconds(now()).to_string();
+    match (at.split_once('T'), today.split_once('T')) {
+        (Some((day, time)), Some((today, _))) => {
+            let time = time.get(..5).unwrap_or(time);
+            if day == today { format!("{time} UTC") } else { format!("{day} {time} UTC") }
+        }
+        _ => printable(at),
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "shown to a person; decides nothing")]
 fn now() -> SystemTime {
     SystemTime::now()

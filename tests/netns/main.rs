@@ -42,6 +42,7 @@ mod commands;
 mod crash;
 mod devices;
 mod discover;
+mod drain;
 mod fib;
 mod fib_edges;
 mod fib_lent;
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
         reload::cases(),
         devices::cases(),
         discover::cases(),
+        drain::cases(),
         commands::cases(),
         sealed::cases(),
         silent::cases(),

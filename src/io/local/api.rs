@@ -18,11 +18,11 @@ use super::admins::Admins;
 use super::list::{PIECE, list};
 use super::serve::{Peer, Places};
 use super::shelf::Shelf;
-use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, sa};
+use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, drain, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
 use crate::engine::route_view::Whereabouts;
-use crate::engine::{Drain, Engine, Time};
+use crate::engine::{Engine, Time};
 
 /// Bytes of a request's body that are read at most; no request needs any.
 pub(super) const BODY: usize = 64 << 10;
@@ -50,8 +50,8 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
         .route("/v1/tunnels", get(tunnels))
         .route("/v1/tunnels/{name}", get(tunnel))
         .route("/v1/tunnels/{name}/explain", get(explain))
-        .route("/v1/tunnels/{name}/drain", post(drain))
-        .route("/v1/tunnels/{name}/undrain", post(undrain))
+        .route("/v1/tunnels/{name}/drain", post(drain::drain))
+        .route("/v1/tunnels/{name}/undrain", post(drain::undrain))
         .route("/v1/tunnels/{name}/sa", get(sa::one).post(sa::install))
         .route("/v1/tunnels/{name}/sa/begin", post(sa::begin))
         .route("/v1/sa", get(sa::all))
@@ -178,40 +178,6 @@ async fn tunnel(Shared(handle): Shared<Handle>, Named(name): Named) -> Answer<Re
 
 async fn explain(Shared(handle): Shared<Handle>, Named(name): Named) -> Answer<Response> {
     Ok(Json(about(&handle, name, Engine::explain).await?).into_response())
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DrainQuery {
-    #[serde(default)]
-    down: bool,
-}
-
-async fn drain(
-    Shared(desk): Shared<Desk>,
-    Extension(peer): Extension<Peer>,
-    Named(name): Named,
-    Asked(DrainQuery { down }): Asked<DrainQuery>,
-) -> Answer<Response> {
-    set_drain(&desk, peer, name, Some(if down { Drain::Down } else { Drain::Degraded })).await
-}
-
-async fn undrain(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>, Named(name): Named) -> Answer<Response> {
-    set_drain(&desk, peer, name, None).await
-}
-
-async fn set_drain(desk: &Desk, peer: Peer, name: String, drain: Option<Drain>) -> Answer<Response> {
-    if !may_change(peer, desk.admins.as_ref()).await {
-        return Err(Problem::forbidden());
-    }
-    let (view, told) = about(&desk.handle, name, move |engine, now, tunnel| {
-        engine.set_drain(now, tunnel, drain);
-        // Where it was so before, that may be on its way to the disk still.
-        Some((engine.tunnel(now, tunnel)?, engine.last_drain()))
-    })
-    .await?;
-    desk.handle.kept(told).await;
-    Ok(Json(view).into_response())
 }
 
 async fn reload(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>) -> Answer<Json<Applied>> {

@@ -11,6 +11,7 @@
 //! | `admins` | who may change things |
 //! | `patience` | clients that take nothing |
 //! | `api` | what can be asked, and the answers |
+//! | `drain` | of that, drains |
 //! | `list` | answers that may be long |
 //! | `metrics` | of that, what is measured, as OpenMetrics text |
 //! | `shelf` | how many of these texts there are |
@@ -20,6 +21,7 @@
 mod admins;
 mod api;
 mod bind;
+mod drain;
 mod list;
 mod metrics;
 mod patience;
