@@ -11,6 +11,9 @@
 //! The same words are used in code, configuration, logs and documents; there are no others for these
 //! things.
 //!
+//! A tunnel may have several **targets** behind it. Then a **round** of probes, one to each at the same time, is one sample: a
+//! success if a **quorum** of them have answered.
+//!
 //! What probes **need** is a network namespace, or a device. It may be missing: then traffic could not leave
 //! either, so a probe is a failure at once, and says why.
 //!

@@ -5,7 +5,7 @@ mod sim;
 use std::collections::BTreeSet;
 
 use adit::engine::drain::Reason;
-use adit::engine::{Drain, Engine, Order, Reloaded, Route, Setup, Standing, Time, WallTime};
+use adit::engine::{Drain, Engine, Order, Reloaded, Route, Setup, Standing, Targets, Time, WallTime};
 use adit::io::local::{Applied, OPENAPI};
 use adit::wire::esp::Algorithm;
 use serde_json::Value;
@@ -71,7 +71,10 @@ fn every_view_is_as_described() {
         onlink: false,
     };
     let routes = vec![route(0, None), route(1, Some("gre1"))];
-    let mut sim = Sim::new(vec![sim::tunnel(0), sim::tunnel(1)], routes, 3);
+    let mut several = sim::tunnel(0);
+    several.targets = Some(Targets { further: vec![[192, 0, 2, 7].into()], quorum: 1 });
+    let mut sim = Sim::new(vec![several, sim::tunnel(1)], routes, 3);
+    sim.far[0].silent = vec![[192, 0, 2, 7].into()];
     sim.run_until(at_ms(3_000));
     sim.cut(1);
     sim.run_until(at_ms(8_000));

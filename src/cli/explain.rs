@@ -9,6 +9,7 @@ use super::args;
 use super::client::{block_on, escaped, get};
 use super::drain;
 use super::status::counted;
+use super::targets;
 use super::text::{ago, ahead, coloured, style_of, thousands};
 use super::{Exit, Outcome};
 
@@ -39,6 +40,9 @@ fn sentences(it: &Value, colours: bool) -> Vec<String> {
         ),
     ];
     lines.extend(drain::in_full(&it["drain"]).map(|drain| format!("  drain    {drain}")));
+    let mut title = Some("targets");
+    lines
+        .extend(targets::lines(it).into_iter().map(|line| format!("  {:<8} {line}", title.take().unwrap_or_default())));
     for (name, label) in [("last_failure", "failure"), ("last_reject", "refused"), ("last_hint", "hint")] {
         if let (Some(at), Some(reason)) = (it[name]["at"].as_str(), it[name]["reason"].as_str()) {
             lines.push(format!("  {label:<8} {} ago: {reason}", ago(at)));

@@ -26,6 +26,7 @@ mod routes;
 mod run;
 mod sa;
 mod status;
+mod targets;
 mod text;
 
 use std::fmt;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::args;
 use super::client::{block_on, escaped, get};
 use super::drain;
+use super::targets;
 use super::text::{Cell, Table, ago, coloured, millis, style_of, thousands};
 use super::{Exit, Failure, Outcome, conclude};
 
@@ -174,7 +175,9 @@ fn one(tunnel: &Value, colours: bool) -> Vec<String> {
         ("last hint", dated(&tunnel["last_hint"])),
     ];
     let drain = drain::in_full(&tunnel["drain"]).map(|drain| ("drain", drain));
-    let lines = head.into_iter().chain(drain).chain(rest);
+    let mut title = Some("targets");
+    let targets = targets::lines(tunnel).into_iter().map(|line| (title.take().unwrap_or_default(), line));
+    let lines = head.into_iter().chain(drain).chain(targets).chain(rest);
     lines.map(|(name, value)| format!("{name:<13} {value}")).collect()
 }
 

@@ -90,6 +90,12 @@ fn health_check(tunnel: &Tunnel, lines: &mut Lines) {
     }
     lines.line("early_retry", check.early_retry);
     tunnel.written.target.iter().for_each(|target| lines.text("target", target.to_string()));
+    if let Some(targets) = &tunnel.targets {
+        let all = std::iter::once(tunnel.onion.inner.far()).chain(targets.further.iter().copied());
+        let all: Vec<String> = all.map(|target| format!("\"{target}\"")).collect();
+        lines.line("targets", format_args!("[{}]", all.join(", ")));
+        lines.line("quorum", targets.quorum);
+    }
     lines.text(
         "return_path",
         match check.return_path {

@@ -57,6 +57,7 @@ mod route;
 mod rules;
 mod section;
 mod source;
+mod targets;
 mod texts;
 mod tree;
 mod tunnel;

@@ -106,7 +106,7 @@ impl Plan {
     }
 
     fn add(&mut self, configured: Configured) {
-        let Configured { name, onion, check, netns, underlay_device, mark, device, esp, .. } = configured;
+        let Configured { name, onion, check, netns, underlay_device, mark, device, targets, esp, .. } = configured;
         let namespace = index_of(&mut self.namespaces, netns.clone());
         let exit = match (onion.encapsulation, device) {
             (Encapsulation::Device, Some(device)) => Exit::Device(device),
@@ -125,7 +125,8 @@ impl Plan {
         if let Some(material) = esp.and_then(|esp| esp.material) {
             self.material.insert(u32::try_from(self.tunnels.len()).unwrap_or(u32::MAX), material);
         }
-        self.tunnels.push(Tunnel { name, onion, check, namespace, egress, exit: number, terms, interface: None });
+        let (exit, interface) = (number, None);
+        self.tunnels.push(Tunnel { name, onion, check, namespace, egress, exit, terms, interface, targets });
     }
 
     /// The numbers that are given.

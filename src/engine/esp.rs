@@ -346,8 +346,7 @@ impl Engine {
     /// far router has begun its numbers anew, as one does that starts again with static keys; to call its
     /// tunnel dead would be wrong. The replay window stays where it is.
     fn cannot_be_old(&mut self, now: Time, tunnel: u32, (probed, probe): (u32, u64), sequence: u64) -> bool {
-        let awaited = |prober: &Prober| prober.in_flight.waiting().any(|(waiting, _)| waiting == probe);
-        let is_awaited = self.probers.get(probed as usize).is_some_and(awaited);
+        let is_awaited = self.probers.get(probed as usize).is_some_and(|prober| prober.awaits(probe));
         let prober = &mut self.probers[tunnel as usize];
         let is_static = prober.settings.terms.is_some_and(|terms| terms.source == Source::Static);
         if !is_static || !is_awaited {
@@ -376,6 +375,9 @@ impl Prober {
             let shape = Shape::new(pair.outbound.algorithm(), shape.udp());
             self.settings.onion.encapsulation = Encapsulation::Esp(shape);
             self.template = crate::wire::Template::new(&self.settings.onion);
+            if let Some(rounds) = &mut self.rounds {
+                rounds.follow(&self.settings.onion);
+            }
         }
         Some(key)
     }

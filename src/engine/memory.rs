@@ -211,7 +211,8 @@ pub(super) fn way(settings: &Tunnel) -> u64 {
     };
     let [outer, inner] = [onion.outer, onion.inner].map(|ends| format!("{} {}", ends.local(), ends.far()));
     let (name, exit) = (onion.encapsulation.name(), settings.exit);
-    file::number_of(format!("{exit:x} {name} {key} {outer} {inner} {kind} {direction}").as_bytes())
+    let further: String = settings.further().iter().map(|target| format!(" {target}")).collect();
+    file::number_of(format!("{exit:x} {name} {key} {outer} {inner} {kind} {direction}{further}").as_bytes())
 }
 
 /// A number for a socket that probes leave by, and for its namespace, that another run also finds.

@@ -41,6 +41,7 @@ pub mod penalty;
 mod prober;
 mod receive;
 mod reload;
+mod rounds;
 mod route;
 pub mod route_view;
 pub mod routes;
@@ -66,9 +67,10 @@ pub use hold::{FailStatic, HoldView};
 pub use penalty::Drain;
 pub use prober::{Counters, Failure};
 pub use reload::{Layout, Reloaded};
+pub use rounds::TargetView;
 pub use route::{MAIN, Place, Route, Standing};
 pub use routes::RouteTable;
-pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
+pub use settings::{Ear, Egress, Interface, Namespace, Targets, Tunnel};
 pub use time::{Time, WallTime};
 pub use trouble::{KINDS, STALL, Trouble};
 
@@ -142,6 +144,8 @@ pub struct Engine {
     routes: RouteTable,
     timers: Timers,
     outbox: Outbox,
+    /// A round of which not all probes have left.
+    going: Option<rounds::Going>,
     events: Ring,
     last_drain: u64,
     /// When drains end by themselves, by the wall clock.
@@ -214,6 +218,7 @@ impl Engine {
             routes: RouteTable::default(),
             timers: Timers::default(),
             outbox: Outbox::default(),
+            going: None,
             events: Ring::default(),
             last_drain: 0,
             ends: BTreeSet::new(),

@@ -12,6 +12,7 @@ use super::metrics::{self, Histogram};
 use super::needs::{Need, Needs};
 use super::obstacle::Obstacle;
 use super::penalty;
+use super::rounds::Rounds;
 use super::rtt::Estimator;
 use super::schedule;
 use super::settings::{Interface, ReturnPath, Timeout, Tunnel};
@@ -44,6 +45,8 @@ pub struct Counters {
 pub enum Failure {
     /// No valid answer by the deadline.
     Timeout,
+    /// Too few targets have answered by the deadline; those that have not, a bit for each.
+    Silent(u16),
     /// The kernel refused to send: traffic could not have left either.
     Refused(&'static str),
     /// What it needs was missing: nor could it then.
@@ -52,9 +55,10 @@ pub enum Failure {
 
 impl Failure {
     /// In words.
-    pub(super) fn reason(self, needs: &Needs) -> String {
+    pub(super) fn reason(self, needs: &Needs, rounds: Option<&Rounds>) -> String {
         match self {
             Self::Timeout => "timeout".to_owned(),
+            Self::Silent(mask) => rounds.map_or_else(|| "timeout".to_owned(), |rounds| rounds.name(mask)),
             Self::Refused(error) => format!("not sent: {error}"),
             Self::Missing(need) => format!("not sent: {}", needs.why(need)),
         }
@@ -102,6 +106,8 @@ pub(super) struct Prober {
     pub(super) template: Template,
     pub(super) health: Health,
     pub(super) in_flight: InFlight,
+    /// Of a tunnel with several targets.
+    pub(super) rounds: Option<Box<Rounds>>,
     pub(super) rtt: Estimator,
     pub(super) counters: Counters,
     /// Round-trip times since this run began.
@@ -156,6 +162,7 @@ impl Prober {
             number,
             way: memory::way(&settings),
             template: Template::new(&settings.onion),
+            rounds: Rounds::of(&settings),
             health: Health::new(settings.check.rules),
             settings,
             in_flight: InFlight::default(),
@@ -275,7 +282,7 @@ impl Prober {
             Direction::Bidirectional if any && is_ours(&reply.path) => {}
             Direction::Bidirectional => self.check_inside(&reply.path, interface)?,
         }
-        if reply.inner != onion.inner {
+        if reply.inner != self.inner(reply.fields.sequence) {
             return Err(Reject::WrongInner);
         }
         match &self.settings.check.mark_key {
@@ -346,7 +353,8 @@ impl Prober {
     }
 
     pub(super) fn note_success(&mut self, rtt: Duration) {
-        self.counters.received += 1;
+        // Of several targets each answer is counted when it comes, and what is lost of them likewise.
+        self.counters.received += u64::from(self.rounds.is_none());
         self.rtts.note(rtt);
         self.failures_in_a_row = 0;
         self.unsent_in_a_row = 0;
@@ -356,7 +364,7 @@ impl Prober {
     }
 
     pub(super) fn note_failure(&mut self, at: WallTime, failure: Failure) {
-        self.counters.lost += 1;
+        self.counters.lost += u64::from(self.rounds.is_none());
         self.last_failure = Some((at, failure));
         self.failures_in_a_row += 1;
         self.unsent_in_a_row = 0;

@@ -133,10 +133,13 @@ impl Engine {
                 continue;
             };
             let is_same = prober.settings.check.is_same(&tunnel.check);
-            *(if is_same { &mut reloaded.kept } else { &mut reloaded.changed }) += 1;
+            let is_kept = is_same && prober.settings.targets == tunnel.targets;
+            *(if is_kept { &mut reloaded.kept } else { &mut reloaded.changed }) += 1;
             consequences.checks.extend((!is_same).then_some((index, tunnel.check)));
             self.probers.push(prober);
-            self.probers[index as usize].settings.terms = tunnel.terms;
+            let prober = &mut self.probers[index as usize];
+            prober.settings.terms = tunnel.terms;
+            prober.set_quorum(tunnel.targets);
         }
         self.renumber(&fates);
         self.lay_routes(&fates, RouteTable::new(routes, places, self.probers.len(), steers));
@@ -231,6 +234,7 @@ impl Engine {
             Some(Fate::Replaced(_) | Fate::Gone) | None => None,
         };
         self.outbox.renumber(goes_on);
+        self.going = self.going.take().and_then(|going| Some(going.renumbered(goes_on(going.tunnel)?)));
         self.hold.renumber(goes_on);
         let waiting = self.hold.waiting();
         self.by_number = self.probers.iter().map(|prober| prober.number).zip(0..).collect();

@@ -11,6 +11,7 @@ use super::needs::Needs;
 use super::obstacle::Obstacle;
 use super::penalty;
 use super::prober::Prober;
+use super::rounds::TargetView;
 use super::time::WallTime;
 use super::{Counters, Engine, State, Time};
 use crate::wire::{Direction, Reject, probe::Kind};
@@ -48,6 +49,10 @@ pub struct TunnelView {
     pub obstacle: Option<&'static str>,
     /// `authenticated` if answers bear the reflector's mark, else `reflected`.
     pub assurance: &'static str,
+    /// How many of several targets must answer a round; null where there is one target.
+    pub quorum: Option<usize>,
+    /// Several targets, each; empty where there is one.
+    pub targets: Vec<TargetView>,
     /// The long window.
     pub window: WindowView,
     /// The last thirty samples.
@@ -279,6 +284,8 @@ fn view(prober: &mut Prober, needs: &Needs, now: Time) -> TunnelView {
         checked: prober.settings.check.enabled,
         obstacle: prober.obstacle.as_ref().map(Obstacle::name),
         assurance: if prober.authenticated { "authenticated" } else { "reflected" },
+        quorum: prober.rounds.as_ref().map(|rounds| rounds.quorum),
+        targets: targets(prober),
         window: window_view(prober),
         last_30: {
             let (samples, failures) = health.window().last(health.rules().recovery_samples);
@@ -291,6 +298,11 @@ fn view(prober: &mut Prober, needs: &Needs, now: Time) -> TunnelView {
         last_hint: last_hint(prober),
         reason: reason(prober),
     }
+}
+
+/// Several targets.
+pub(super) fn targets(prober: &Prober) -> Vec<TargetView> {
+    prober.rounds.as_ref().map(|rounds| rounds.views()).unwrap_or_default()
 }
 
 fn window_view(prober: &Prober) -> WindowView {
@@ -317,7 +329,7 @@ fn rtt_view(prober: &Prober) -> Option<RttView> {
 }
 
 pub(super) fn last_failure(prober: &Prober, needs: &Needs) -> Option<Dated> {
-    prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason(needs) })
+    prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason(needs, prober.rounds.as_deref()) })
 }
 
 pub(super) fn last_reject(prober: &Prober) -> Option<Dated> {

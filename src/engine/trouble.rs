@@ -176,7 +176,7 @@ impl Engine {
             let Some(prober) = self.probers.get_mut(tunnel as usize) else { continue };
             let timeout = prober.timeout();
             // One that was refused has its outcome.
-            if let Some(probe) = prober.in_flight.left(sequence, begun + span * place / count, now) {
+            if let Some(probe) = prober.left(sequence, begun + span * place / count, now) {
                 let left = probe.left();
                 if probe.held_up {
                     self.held_up = self.held_up.max(left.since(probe.sent));

@@ -27,6 +27,7 @@ fn same(one: &Tunnel, other: &Tunnel) -> bool {
         && one.underlay_device == other.underlay_device
         && one.mark == other.mark
         && one.device == other.device
+        && one.targets == other.targets
         && same_esp(one.esp.as_ref(), other.esp.as_ref())
 }
 
@@ -38,6 +39,26 @@ fn same_esp(one: Option<&Esp>, other: Option<&Esp>) -> bool {
         Some((*spi_out, *spi_in, keys, *esn, *replay_window))
     };
     one.map(|esp| (esp.terms, pair(esp))) == other.map(|esp| (esp.terms, pair(esp)))
+}
+
+#[test]
+fn several_targets_and_how_many_of_them_must_answer() {
+    let config = good(Config::load(Path::new("fixtures/config/ok/targets.toml")));
+    let seen = config.tunnels.iter().map(|tunnel| {
+        let several = tunnel.targets.as_ref().map(|targets| (targets.further.len(), targets.quorum));
+        (tunnel.onion.inner.far().to_string(), several)
+    });
+    let several = [("192.0.2.1", Some((2, 1))), ("192.0.2.7", Some((3, 3))), ("192.0.2.7", None)];
+    assert_eq!(seen.collect::<Vec<_>>(), several.map(|(first, targets)| (first.to_owned(), targets)));
+    for (count, majority) in [(2, 2), (3, 2), (4, 3), (5, 3), (16, 9)] {
+        let list: Vec<String> = (1..=count).map(|last| format!("\"192.0.2.{last}\"")).collect();
+        let text = format!(
+            "[[tunnel]]\nname = \"t\"\nlocal_endpoint = \"198.51.100.1\"\nremote_endpoint = \"203.0.113.10\"\n\
+             interface_address = \"10.100.0.8/31\"\nhealth_check.targets = [{}]\n",
+            list.join(", ")
+        );
+        assert_eq!(parse(&text).tunnels[0].targets.as_ref().unwrap().quorum, majority, "more than half of {count}");
+    }
 }
 
 #[test]

@@ -133,6 +133,7 @@ fn tunnel(number: usize, style: Style, [outer, inner]: [[String; 2]; 2], egress:
         terms: None,
         exit: 0,
         interface: None,
+        targets: None,
     }
 }
 

@@ -304,6 +304,7 @@ fn tunnel(number: usize, case: &Case, pace: Pace) -> Tunnel {
         terms: Some(Terms { source: Source::Installed, esn: case.esn, replay_window: case.window }),
         exit: 0,
         interface: None,
+        targets: None,
     }
 }
 

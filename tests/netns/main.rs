@@ -67,6 +67,7 @@ mod site;
 mod spaces;
 mod steering;
 mod styles;
+mod targets;
 mod world;
 
 use std::process::ExitCode;
@@ -108,6 +109,7 @@ fn main() -> ExitCode {
         hearing::cases(),
         crash::cases(),
         steering::cases(),
+        targets::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();
     libtest_mimic::run(&args, trials).exit_code()

@@ -42,6 +42,10 @@ pub(crate) struct Far {
     /// How many times each probe is answered.
     pub(crate) copies: u32,
     pub(crate) sending: Sending,
+    /// Of several targets, those that say nothing.
+    pub(crate) silent: Vec<IpAddr>,
+    /// And by how much later others answer.
+    pub(crate) slower: Vec<(IpAddr, Duration)>,
     /// The tunnel through which answers come back, if it is another.
     pub(crate) returns_by: Option<u32>,
     /// Answers are encapsulated (or not) contrary to what they must be.
@@ -64,6 +68,8 @@ impl Default for Far {
             jitter: Duration::ZERO,
             copies: 1,
             sending: Sending::Fine,
+            silent: Vec::new(),
+            slower: Vec::new(),
             returns_by: None,
             wrong_path: false,
             forges: false,
@@ -100,6 +106,12 @@ impl Far {
         }
         if (direction == Direction::Bidirectional) != self.wrong_path { encapsulate(&inner, via) } else { inner }
     }
+}
+
+/// The far end of an inner IPv4 packet with a request.
+pub(crate) fn target(packet: &[u8]) -> Option<IpAddr> {
+    let inner = Ipv4Packet::new(decapsulate(packet)).filter(|inner| inner.get_version() == 4)?;
+    Some(inner.get_destination().into())
 }
 
 /// What a GRE packet, its outer header included, carries.

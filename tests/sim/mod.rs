@@ -67,6 +67,7 @@ pub(crate) fn tunnel(index: u32) -> Tunnel {
         terms: None,
         exit: 0,
         interface: None,
+        targets: None,
     }
 }
 
@@ -342,11 +343,17 @@ impl Sim {
         if drawn % 1_000_000 < u64::from(far.loss_ppm) {
             return;
         }
+        let is_one = far.silent.is_empty() && far.slower.is_empty();
+        let target = if is_one { None } else { far::target(bytes) };
+        if target.is_some_and(|target| far.silent.contains(&target)) {
+            return;
+        }
+        let slower = far.slower.iter().find(|(slow, _)| Some(*slow) == target).map_or(Duration::ZERO, |(_, by)| *by);
         let via = &self.tunnels[far.returns_by.unwrap_or(tunnel) as usize].onion;
         let answer = far.answer(bytes, self.tunnels[tunnel as usize].onion.style.direction, via);
         let namespace = self.tunnels[tunnel as usize].namespace;
         for _ in 0..far.copies {
-            let at = self.now + far.rtt + self.part_of(far.jitter);
+            let at = self.now + far.rtt + slower + self.part_of(far.jitter);
             self.inject(at, namespace, tunnel, answer.clone());
         }
     }

@@ -202,6 +202,7 @@ impl Stage {
             },
             exit: 0,
             interface: None,
+            targets: None,
         }
     }
 }
@@ -214,7 +215,7 @@ fn far(tunnel: &Tunnel, pair: &mut Option<Box<Pair>>) -> Option<FarTunnel> {
         Encapsulation::Device => return None,
     };
     let (outer, inner) = (tunnel.onion.outer.reversed(), tunnel.onion.inner.reversed());
-    Some(FarTunnel { name: tunnel.name.clone(), outer, inner, wrap })
+    Some(FarTunnel { name: tunnel.name.clone(), outer, inner, further: Vec::new(), wrap })
 }
 
 /// Fresh random keys.
