@@ -14,6 +14,9 @@
 //! What probes **need** is a network namespace, or a device. It may be missing: then traffic could not leave
 //! either, so a probe is a failure at once, and says why.
 //!
+//! An **endpoint** is an address beyond the far routers, probed in no tunnel and over whatever route it takes, a few probes a
+//! **round**. It is reachable, unreachable or unknown, and that is told; it judges no tunnel and moves no route.
+//!
 //! Of ESP: a **security association** is one direction's SPI, algorithm and keys. It *seals* probes or
 //! *opens* answers, and an ESP tunnel has a **pair** of them. Every sealed packet has a **sequence
 //! number**, and the **record** on the disk says below which **mark** numbers may have been used.
@@ -50,7 +53,7 @@
 //! | room | is | may use |
 //! | --- | --- | --- |
 //! | [`wire`] | PURE: bytes. GRE, ESP, IP, ICMP, the payload that proves itself; one reason for each way to be wrong | nothing of ours |
-//! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, associations and their numbers, snapshot, explain | `wire` |
+//! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, endpoints, associations and their numbers, snapshot, explain | `wire` |
 //! | [`steer`] | PURE: what the kernel's routes should be, against what they are; the changes between | `wire`, values of `engine` |
 //! | [`config`] | text in, a `Config` that cannot be wrong out; and what the kernel has in, such a text out | values of `engine`, `steer`, `wire`, `reflect::plan` |
 //! | [`reflect`] | a far end in user space: PURE but for [`reflect::run`], its shell | `wire`, `io`, values of `engine` |

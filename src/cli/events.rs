@@ -75,6 +75,12 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
         "obstacle" => format!("{}: cannot be probed: {}", text("tunnel"), text("reason")),
         "need" if event["reason"].is_null() => format!("{} is there", text("need")),
         "need" => format!("{}: its tunnels fail until it is there", text("reason")),
+        "endpoint" if event["from"] == event["to"] => {
+            format!("endpoint {}: still {}; {}", text("endpoint"), state("to"), text("reason"))
+        }
+        "endpoint" => {
+            format!("endpoint {}: {} -> {}; {}", text("endpoint"), state("from"), state("to"), text("reason"))
+        }
         "association" => {
             let spi = |name: &str| format!("{:#x}", event[name].as_u64().unwrap_or(0));
             format!("{}: new pair of associations, SPI {} out, {} in", text("tunnel"), spi("spi_out"), spi("spi_in"))

@@ -15,9 +15,9 @@ pub(super) fn coloured(stream: &impl IsTerminal) -> bool {
 /// The colour of a state. The word itself stands beside it, so nobody needs to see colours.
 pub(super) fn style_of(state: &str) -> Style {
     match state {
-        "healthy" => AnsiColor::Green.on_default(),
+        "healthy" | "reachable" => AnsiColor::Green.on_default(),
         "degraded" => AnsiColor::Yellow.on_default(),
-        "down" => AnsiColor::Red.on_default().bold(),
+        "down" | "unreachable" => AnsiColor::Red.on_default().bold(),
         _ => Style::new().dimmed(),
     }
 }

@@ -14,6 +14,7 @@ pub const fn message_id(kind: &Kind) -> Option<&'static str> {
         Kind::Drain { .. } => "4eaaedd136784f6d8967f4d00f9b713b",
         Kind::Obstacle { .. } => "df1ac0d4f4bf4996b700b6bba3bce98a",
         Kind::Need { .. } => "bab9f75ec5874a64918aa340e39bf05e",
+        Kind::Endpoint { .. } => "bf24812aff094b44a905f11626804907",
         Kind::Association { .. } => "089e1c646f1a43f9a42cde85ee14627a",
         Kind::Warning { .. } => "52d5ff63ea434514a16177976e8bc4ec",
         Kind::Reload { .. } => "a172cc8a42104630b5a457821d66cde8",
@@ -82,6 +83,9 @@ pub(super) fn log(event: &Event) {
             log!(warn, adit.need = need, "{reason}: its tunnels fail until it is there");
         }
         Kind::Need { need, reason: None } => log!(info, adit.need = need, "{need} is there"),
+        Kind::Endpoint { endpoint, from, to, reason } => {
+            log!(info, adit.endpoint = endpoint, adit.from = from.name(), adit.to = to.name(), "{reason}");
+        }
         Kind::Association { tunnel, spi_out, spi_in } => {
             log!(
                 info,

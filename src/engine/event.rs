@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 
+use super::endpoints;
 use super::health::State;
 use super::time::{Time, WallTime};
 
@@ -104,6 +105,17 @@ pub enum Kind {
         need: String,
         /// Why it is missing; null if it is there.
         reason: Option<String>,
+    },
+    /// An endpoint is in another state, or cannot be probed for another reason: then both states are unknown.
+    Endpoint {
+        /// The endpoint's name.
+        endpoint: String,
+        /// State before.
+        from: endpoints::State,
+        /// State after.
+        to: endpoints::State,
+        /// Why.
+        reason: String,
     },
     /// A tunnel has a fresh pair of security associations.
     Association {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::endpoints::EndpointMetrics;
 use super::prober::Counters;
 use super::snapshot::{Census, loss_ratio};
 use super::{Engine, KINDS, State, Time};
@@ -83,6 +84,8 @@ pub struct Metrics {
     pub tunnels: Vec<TunnelMetrics>,
     /// Each route.
     pub routes: Vec<RouteMetrics>,
+    /// Each endpoint.
+    pub endpoints: Vec<EndpointMetrics>,
     /// How often traffic has moved to another tunnel.
     pub route_changes: u64,
     /// The prober's own troubles, by kind.
@@ -134,12 +137,13 @@ pub struct TunnelMetrics {
 pub type RouteMetrics = (String, u32, Option<String>, String, u32);
 
 impl Engine {
-    /// What is measured, but for tunnels and routes, of which there may be very many.
+    /// What is measured, but for tunnels, routes and endpoints, of which there may be very many.
     #[must_use]
     pub fn own_metrics(&self) -> Metrics {
         Metrics {
             tunnels: Vec::new(),
             routes: Vec::new(),
+            endpoints: Vec::new(),
             route_changes: self.route_changes,
             local_faults: KINDS.iter().map(|(kind, _)| (*kind, self.count_of(kind))).collect(),
             dropped: self.dropped(),

@@ -22,6 +22,7 @@
 
 pub mod associations;
 mod earliest;
+pub mod endpoints;
 pub mod esp;
 pub mod event;
 pub mod explain;
@@ -73,6 +74,7 @@ pub use trouble::{KINDS, STALL, Trouble};
 use crate::wire::esp::Fingerprint;
 use crate::wire::{self, Reject, payload::Secret};
 pub use associations::{Material, Pair, PairName, Start};
+use endpoints::Endpoints;
 use event::{Kind, Ring};
 pub use kernel::Steer;
 use metrics::Histogram;
@@ -106,7 +108,7 @@ pub struct Setup {
 /// A probe in the caller's buffer, to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// The tunnel.
+    /// The tunnel, by index, or an endpoint, by the number that its probes bear.
     pub tunnel: u32,
     /// The probe's sequence in it.
     pub sequence: u64,
@@ -194,6 +196,8 @@ pub struct Engine {
     stalls: Stalls,
     faults: Vec<Fault>,
     needs: Needs,
+    /// What is probed beyond the far routers.
+    endpoints: Endpoints,
     /// What to add to a [`Time`] for the wall clock's.
     wall_offset: u64,
 }
@@ -242,6 +246,7 @@ impl Engine {
             stalls: Stalls::default(),
             faults: Vec::new(),
             needs: Needs::default(),
+            endpoints: Endpoints::default(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
         };
         engine.tell(now, Kind::Start { tunnels: tunnels.len(), version: env!("CARGO_PKG_VERSION") });
@@ -274,6 +279,7 @@ impl Engine {
                 self.rearm(tunnel);
             }
         }
+        self.attend_endpoints(now);
     }
 
     /// What wakes this process is to do so at multiples of this, which is as coarse as the tunnels allow: a wake-up costs
@@ -288,7 +294,8 @@ impl Engine {
     pub fn next_wakeup(&mut self, now: Time) -> Option<Time> {
         let listening = self.listening.beat();
         let others = [self.outbox.earliest(now), self.next_reconsidered(), listening];
-        others.into_iter().chain([self.timers.earliest()]).flatten().min()
+        let endpoints = if self.endpoints.is_waiting() { Some(now) } else { self.endpoints.earliest() };
+        others.into_iter().chain([self.timers.earliest(), endpoints]).flatten().min()
     }
 
     /// Asks for traffic to leave a tunnel, or to come back. Moves no state.

@@ -1,6 +1,6 @@
 //! From a datagram to an answer that counts, or to a reason why it does not.
 
-use super::{Engine, Interface, Namespace, Time};
+use super::{Engine, Interface, Namespace, Time, endpoints};
 use crate::wire::probe::{Arrived, Outermost, Path};
 use crate::wire::{self, Reject};
 
@@ -25,6 +25,9 @@ impl Engine {
             }
             Ok(Outermost::Plain(unpacked)) => {
                 let claimed = wire::payload::claimed_tunnel(unpacked.echo.payload);
+                if let Some(number) = claimed.filter(|number| endpoints::is_number(*number)) {
+                    return self.endpoint_datagram(at, namespace, number, unpacked);
+                }
                 let claimed = claimed.and_then(|number| self.numbered(number));
                 let reply = wire::probe::prove(unpacked, &self.secret);
                 let checked = reply.and_then(|reply| {
@@ -80,6 +83,9 @@ impl Engine {
     fn hinted(&mut self, at: Time, arrived: Arrived<'_>) -> bool {
         let Some(quote) = wire::quote::parse(arrived, &self.secret) else { return false };
         let wall = self.wall(at);
+        if endpoints::is_number(quote.fields.tunnel) {
+            return self.endpoint_hinted(wall, quote);
+        }
         let Some(tunnel) = self.numbered(quote.fields.tunnel) else { return false };
         self.probers[tunnel as usize].last_hint = Some((wall, quote));
         self.hints += 1;

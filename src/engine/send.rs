@@ -6,7 +6,7 @@ use super::event::Kind;
 use super::inflight::{Purpose, Standing};
 use super::outbox::Item;
 use super::prober::Burst;
-use super::{Engine, Failure, Time, Transmit, Unsent, schedule};
+use super::{Engine, Failure, Time, Transmit, Unsent, endpoints, schedule};
 use crate::wire::{Stamp, payload::Fields};
 
 /// A burst probe leaves this long before its outcome would fall out of the short window, and a tick, because the next
@@ -64,7 +64,8 @@ impl Engine {
     /// Writes the next probe into `buffer`, if one may leave now.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         loop {
-            let item = self.outbox.pop(now)?;
+            // Endpoints have time: their probes delay none of a tunnel's.
+            let Some(item) = self.outbox.pop(now) else { return self.transmit_to_endpoint(now, buffer) };
             let Item { tunnel, purpose, not_after } = item;
             let prober = &mut self.probers[tunnel as usize];
             if !prober.is_probed() {
@@ -146,6 +147,9 @@ impl Engine {
 
     /// Takes a probe that [`Self::poll_transmit`] gave out and the kernel did not take.
     pub fn handle_unsent(&mut self, now: Time, tunnel: u32, sequence: u64, unsent: Unsent) {
+        if endpoints::is_number(tunnel) {
+            return self.endpoint_unsent(now, tunnel, sequence, unsent);
+        }
         let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
         prober.counters.sent = prober.counters.sent.saturating_sub(1);
         match unsent {

@@ -12,6 +12,7 @@ use super::penalty;
 use super::prober::Prober;
 use super::time::WallTime;
 use super::{Counters, Engine, State, Time};
+use crate::wire::quote::Quote;
 use crate::wire::{Direction, Reject, probe::Kind};
 
 /// One tunnel.
@@ -190,7 +191,7 @@ pub struct Census {
 }
 
 /// A number without a fraction as an integer: a strict decoder takes 300.0 for none.
-fn whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     #[expect(clippy::cast_possible_truncation, reason = "compared with what it was, below")]
     let integer = *number as i64;
     #[expect(clippy::cast_precision_loss, reason = "a number that loses some is written with its fraction")]
@@ -321,7 +322,12 @@ pub(super) fn last_reject(prober: &Prober) -> Option<Dated> {
 }
 
 pub(super) fn last_hint(prober: &Prober) -> Option<Dated> {
-    prober.last_hint.map(|(at, quote)| Dated { at, reason: format!("{} says {}", quote.from, quote.says) })
+    prober.last_hint.map(|(at, quote)| hint(at, quote))
+}
+
+/// What an ICMP error says.
+pub(super) fn hint(at: WallTime, quote: Quote) -> Dated {
+    Dated { at, reason: format!("{} says {}", quote.from, quote.says) }
 }
 
 /// Why a tunnel has its state, in one line.

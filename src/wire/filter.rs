@@ -120,9 +120,10 @@ fn inside_gre(asm: &mut Assembler, pass: Pass) {
     echo(asm, Family::V6, pass);
 }
 
-/// With X at an ICMP header: if it is an error that quotes a GRE packet, passes or drops by the
-/// probe in that packet; anything else goes on behind, X unchanged.
+/// With X at an ICMP header: if it is an error, passes or drops by the probe that it quotes, in GRE or in no tunnel;
+/// anything else goes on behind, X unchanged.
 fn quoted(asm: &mut Assembler, family: Family, epoch: u64) {
+    let probes = Pass::Probes { epoch };
     // RFC 792: 3, 11 and 12 are errors, 0 is the answer. RFC 4443 section 2.1: those below 128 are.
     let highest = match family {
         Family::V4 => 12,
@@ -135,16 +136,24 @@ fn quoted(asm: &mut Assembler, family: Family, epoch: u64) {
     match family {
         Family::V4 => {
             asm.plain(LDB_IND, 9);
-            asm.require(JEQ, u32::from(gre::PROTOCOL));
+            let in_gre = asm.jump_if_equal(u32::from(gre::PROTOCOL));
+            asm.require(JEQ, u32::from(super::ip::ICMP));
+            skip_v4_header(asm);
+            echo(asm, family, probes);
+            asm.land_true(in_gre);
             skip_v4_header(asm);
         }
         Family::V6 => {
             asm.plain(LDB_IND, 6);
-            asm.require(JEQ, u32::from(gre::PROTOCOL));
+            let in_gre = asm.jump_if_equal(u32::from(gre::PROTOCOL));
+            asm.require(JEQ, u32::from(super::ip::ICMPV6));
+            skip(asm, 40);
+            echo(asm, family, probes);
+            asm.land_true(in_gre);
             skip(asm, 40);
         }
     }
-    inside_gre(asm, Pass::Probes { epoch });
+    inside_gre(asm, probes);
     asm.land_true(echo_v6);
     asm.land_true(echo_v4);
 }

@@ -10,6 +10,7 @@
 
 pub(crate) mod esp;
 pub(crate) mod far;
+pub(crate) mod hosts;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,11 +21,12 @@ use adit::engine::health::{Rules, State};
 use adit::engine::settings::{Check, ReturnPath, Timeout};
 use adit::engine::snapshot::TunnelView;
 use adit::engine::{
-    Engine, Layout, Namespace, Reloaded, Route, Setup, Time, Transmit, Tunnel, Unsent, WallTime, schedule,
+    Ear, Engine, Layout, Namespace, Reloaded, Route, Setup, Time, Transmit, Tunnel, Unsent, WallTime, schedule,
 };
+use adit::wire::filter::Protocol;
 use adit::wire::payload::{Key, Secret};
 use adit::wire::probe::Arrived;
-use adit::wire::{Direction, Ends, Kind as ProbeKind, Onion, Style, gre};
+use adit::wire::{Direction, Ends, Family, Kind as ProbeKind, Onion, Style, gre};
 use far::{Far, Sending};
 
 pub(crate) fn ms(millis: u64) -> Duration {
@@ -108,6 +110,8 @@ pub(crate) struct Sim {
     /// The far end of each tunnel; change it at will between two runs.
     pub(crate) far: Vec<Far>,
     pub(crate) tunnels: Vec<Tunnel>,
+    /// What endpoints are, by address.
+    pub(crate) hosts: BTreeMap<IpAddr, hosts::Host>,
     /// Everything the engine told, in its order.
     pub(crate) events: Vec<Event>,
     pub(crate) sent: Vec<Sent>,
@@ -162,6 +166,7 @@ impl Sim {
             now,
             far: vec![Far::default(); tunnels.len()],
             tunnels,
+            hosts: BTreeMap::new(),
             events: Vec::new(),
             sent: Vec::new(),
             keep_bytes: false,
@@ -271,7 +276,8 @@ impl Sim {
         while let Some(entry) = self.air.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), packet) = entry.remove_entry();
             if self.overflowing {
-                let ear = self.tunnels[packet.tunnel as usize].ear();
+                let to_endpoint = Ear { namespace: 0, family: Family::V4, protocol: Protocol::Icmp };
+                let ear = self.tunnels.get(packet.tunnel as usize).map_or(to_endpoint, Tunnel::ear);
                 self.engine.handle_overflow(now, ear, 1);
             } else {
                 self.engine.handle_datagram(now, at, packet.namespace, 0, arrived(&packet.bytes));
@@ -315,6 +321,9 @@ impl Sim {
 
     fn send(&mut self, transmit: Transmit, bytes: &[u8]) {
         let Transmit { tunnel, sequence, destination, egress, .. } = transmit;
+        if tunnel >= hosts::NUMBERS {
+            return self.send_to_host(transmit, bytes);
+        }
         let settings = &self.tunnels[tunnel as usize];
         assert_eq!((destination, egress), (settings.onion.outer.far(), settings.egress));
         let sending = self.far[tunnel as usize].sending;
