@@ -194,6 +194,7 @@ impl Daemon {
             told: 0,
         };
         daemon.engine.set_fail_static(plan.fail_static);
+        daemon.engine.set_endpoints(now, plan.endpoints);
         daemon.remember();
         found.into_iter().try_for_each(|news| daemon.learn(news))?;
         daemon.hear_of_kernel();

@@ -106,6 +106,21 @@ pub const RULE_PRIORITY: RangeInclusive<u32> = 1..=32_765;
 /// `rule.destination_port`; the kernel takes no rule about port 65535 (`fib_rule_port_range_valid`).
 pub const PORT: RangeInclusive<u16> = 1..=65_534;
 
+/// So many endpoints at most: each is a few lines of the metrics.
+pub const ENDPOINTS_MAX: usize = 4_096;
+/// `endpoint.interval`: what Cloudflare's endpoint checks take.
+pub const ENDPOINT_INTERVAL: Duration = Duration::from_secs(600);
+/// From what a host that is nobody's router should be asked to what is hardly a check any more.
+pub const ENDPOINT_INTERVAL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
+/// `endpoint.retry_interval`: a route has moved by then, and nobody wants to wait for ten minutes to see it.
+pub const ENDPOINT_RETRY: Duration = Duration::from_secs(30);
+/// `endpoint.timeout`: the path beyond the far router adds to that through the tunnel.
+pub const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(1);
+/// `endpoint.count`: one that is lost is loss, and not the end of a path.
+pub const ENDPOINT_COUNT: u32 = 3;
+/// More in a round would be load rather than a question.
+pub const ENDPOINT_COUNT_RANGE: RangeInclusive<u32> = 1..=20;
+
 /// `reflect.state_dir`.
 pub const REFLECT_STATE_DIR: &str = "/var/lib/adit-reflect";
 /// `fault.after` and `fault.for`: longer than any test.

@@ -1,6 +1,7 @@
 //! A configuration written out again, with everything that it did not say filled in.
 
 use super::check::Cadence;
+use super::endpoint::Endpoint;
 use super::kernel::{Kernel, NotifyRoutes, OnExit};
 use super::lines::Lines;
 use super::names::Netns;
@@ -23,6 +24,7 @@ pub(super) fn text(config: &Config) -> String {
     config.tunnels.iter().for_each(|tunnel| self::tunnel(tunnel, &mut lines));
     config.routes.iter().for_each(|route| self::route(route, config, &mut lines));
     config.policy.iter().for_each(|(netns, rule)| self::rule(netns.as_ref(), rule, &mut lines));
+    config.endpoints.iter().for_each(|endpoint| self::endpoint(endpoint, &mut lines));
     kernel(&config.kernel, &mut lines);
     fail_static(config.fail_static, &mut lines);
     lines.into_text()
@@ -180,6 +182,19 @@ fn rule(netns: Option<&Netns>, rule: &Rule, lines: &mut Lines) {
         );
     }
     netns.iter().for_each(|netns| lines.text("netns", netns.to_string()));
+}
+
+fn endpoint(endpoint: &Endpoint, lines: &mut Lines) {
+    lines.header("[[endpoint]]");
+    lines.text("name", &endpoint.name);
+    lines.text("address", endpoint.address.to_string());
+    endpoint.source.iter().for_each(|source| lines.text("source", source.to_string()));
+    endpoint.netns.iter().for_each(|netns| lines.text("netns", netns.to_string()));
+    lines.line("mark", endpoint.mark);
+    lines.text("interval", written(endpoint.interval));
+    lines.text("retry_interval", written(endpoint.retry_interval));
+    lines.text("timeout", written(endpoint.timeout));
+    lines.line("count", endpoint.count);
 }
 
 fn fail_static(fail_static: Option<FailStatic>, lines: &mut Lines) {

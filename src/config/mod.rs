@@ -17,6 +17,7 @@
 //! | `notation` | durations, shares, DSCP names, marks, ports |
 //! | `names` | what a tunnel, a namespace, a device can be called |
 //! | `daemon`, `tunnel`, `encapsulation`, `esp`, `ends`, `check`, `rules`, `route`, `kernel`, `fail_static`, `reflect` | a section each |
+//! | `endpoint` | `[[endpoint]]` |
 //! | `policy` | `[[rule]]`: policy rules, where `rules` are those of health |
 //! | `hops` | next hops that the kernel cannot take, or not keep apart |
 //! | `apart` | what two tunnels cannot share |
@@ -37,6 +38,7 @@ mod daemon;
 pub mod defaults;
 mod effective;
 mod encapsulation;
+mod endpoint;
 mod ends;
 mod esp;
 mod fail_static;
@@ -65,6 +67,7 @@ use std::path::Path;
 
 pub use check::{Cadence, Rate};
 pub use daemon::Daemon;
+pub use endpoint::Endpoint;
 pub use kernel::{Kernel, NotifyRoutes, OnExit};
 pub use key_file::decode as key_text;
 pub use names::{Netns, Place};
@@ -101,6 +104,8 @@ pub struct Config {
     pub fail_static: Option<FailStatic>,
     /// The policy rules, each with its network namespace; `None` is the one where adit runs.
     pub policy: Vec<(Option<Netns>, Rule)>,
+    /// What is probed in no tunnel.
+    pub endpoints: Vec<Endpoint>,
     /// What is allowed, and may yet not be meant.
     pub hints: Vec<Problem>,
 }
@@ -147,12 +152,24 @@ impl Config {
         let (routes, places) = route::read_all(&mut root, &tunnels, &kernel);
         let fail_static = fail_static::read(&mut root);
         let policy = policy::read_all(&mut root, &kernel);
+        let endpoints = endpoint::read_all(&mut root);
         refused::sections(&mut root);
         for key in ["reflect", "fault"] {
             root.refuse(key, "belongs in the configuration of `adit reflect`, not of `adit run`; remove it");
         }
         root.finish();
         let Tunnels { list: tunnels, rules, .. } = tunnels;
-        report.conclude(|hints| Self { daemon, rules, tunnels, routes, places, kernel, fail_static, policy, hints })
+        report.conclude(|hints| Self {
+            daemon,
+            rules,
+            tunnels,
+            routes,
+            places,
+            kernel,
+            fail_static,
+            policy,
+            endpoints,
+            hints,
+        })
     }
 }

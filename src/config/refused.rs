@@ -6,9 +6,7 @@ const NOT_YET: &str = "is not supported by this version yet; remove it";
 
 /// Sections of later versions.
 pub(super) fn sections(root: &mut Section<'_>) {
-    for key in ["notify", "endpoint"] {
-        root.refuse(key, NOT_YET);
-    }
+    root.refuse("notify", NOT_YET);
 }
 
 /// Keys of `[daemon]` of later versions.

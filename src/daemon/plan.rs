@@ -7,6 +7,7 @@ use super::kernel::Inspected;
 use super::space::Space;
 use super::steer::Steering;
 use crate::config::{self, Config, Netns, Tunnel as Configured};
+use crate::engine::endpoints::{Endpoint, Timing};
 use crate::engine::memory;
 use crate::engine::{Egress, FailStatic, Material, Namespace, Place, Route, Tunnel};
 use crate::io::local::Access;
@@ -20,6 +21,8 @@ pub struct Plan {
     pub tunnels: Vec<Tunnel>,
     /// Routes over them.
     pub routes: Vec<Route>,
+    /// What is probed in no tunnel.
+    pub endpoints: Vec<Endpoint>,
     /// Where routes are; routes name them by index.
     pub places: Vec<Place>,
     /// When this host is suspected rather than its tunnels; `None` if never.
@@ -59,6 +62,8 @@ pub enum Exit {
     Raw(Leaving),
     /// A tunnel device of the kernel's, whatever the routes say.
     Device(String),
+    /// A socket of ICMP, by routing: the kernel makes the IP header.
+    Plain(Leaving),
 }
 
 impl Exit {
@@ -66,7 +71,8 @@ impl Exit {
     fn number(&self, netns: Option<&Netns>) -> u64 {
         let netns = netns.map(|netns| netns.path().display().to_string());
         match self {
-            Self::Raw(Leaving { family, device, mark, source }) => {
+            Self::Raw(Leaving { family, device, mark, source })
+            | Self::Plain(Leaving { family, device, mark, source }) => {
                 let source = source.map(|source| source.to_string());
                 memory::exit(netns.as_deref(), device.as_deref(), Some(*family), *mark, source.as_deref())
             }
@@ -90,6 +96,7 @@ impl Plan {
         let mut plan = Self {
             tunnels: Vec::new(),
             routes: config.routes,
+            endpoints: Vec::new(),
             fail_static: config.fail_static,
             steering,
             places: config.places.iter().map(config::Place::named).collect(),
@@ -102,6 +109,7 @@ impl Plan {
             epoch,
         };
         config.tunnels.into_iter().for_each(|tunnel| plan.add(tunnel));
+        config.endpoints.into_iter().for_each(|endpoint| plan.add_endpoint(endpoint));
         plan
     }
 
@@ -128,6 +136,17 @@ impl Plan {
         self.tunnels.push(Tunnel { name, onion, check, namespace, egress, exit: number, terms, interface: None });
     }
 
+    fn add_endpoint(&mut self, configured: config::Endpoint) {
+        let config::Endpoint { name, address, source, netns, mark, interval, retry_interval, timeout, count } =
+            configured;
+        let namespace = index_of(&mut self.namespaces, netns.clone());
+        let exit = Exit::Plain(Leaving { family: Family::of(address), device: None, mark, source });
+        let egress = index_of(&mut self.egresses, (namespace, exit));
+        let netns = netns.map(|netns| netns.to_string());
+        let timing = Timing { interval, retry_interval, timeout, count };
+        self.endpoints.push(Endpoint { name, address, source, netns, namespace, egress, timing });
+    }
+
     /// The numbers that are given.
     pub(super) fn numbering(&self) -> Numbering {
         let Self { namespaces, egresses, epoch, .. } = self;
@@ -142,6 +161,11 @@ impl Plan {
             tunnel.namespace = index_of(&mut self.namespaces, namespaces[tunnel.namespace as usize].clone());
             let exit = egresses[tunnel.egress as usize].1.clone();
             tunnel.egress = index_of(&mut self.egresses, (tunnel.namespace, exit));
+        }
+        for endpoint in &mut self.endpoints {
+            endpoint.namespace = index_of(&mut self.namespaces, namespaces[endpoint.namespace as usize].clone());
+            let exit = egresses[endpoint.egress as usize].1.clone();
+            endpoint.egress = index_of(&mut self.egresses, (endpoint.namespace, exit));
         }
     }
 
@@ -159,9 +183,10 @@ impl Plan {
         self.steering.as_ref().is_some_and(|steering| !steering.dry_run)
     }
 
-    /// What is wanted in each namespace; nothing in those that no tunnel is in any more.
+    /// What is wanted in each namespace; nothing in those that no tunnel and no endpoint is in any more.
     pub(super) fn spaces(&self) -> Vec<Space> {
-        let used: BTreeSet<Egress> = self.tunnels.iter().map(|tunnel| tunnel.egress).collect();
+        let endpoints = self.endpoints.iter().map(|endpoint| endpoint.egress);
+        let used: BTreeSet<Egress> = self.tunnels.iter().map(|tunnel| tunnel.egress).chain(endpoints).collect();
         let space = |(namespace, name): (Namespace, &Option<Netns>)| {
             let exits = (0..).zip(&self.egresses).filter(|(egress, (of, _))| *of == namespace && used.contains(egress));
             let is_esp = |tunnel: &Tunnel| tunnel.namespace == namespace && tunnel.terms.is_some();
@@ -186,13 +211,13 @@ impl Plan {
                 let (source, destination) = tunnel.onion.way();
                 Some(Inspected { tunnel: index, device: device.clone(), source, destination, withheld: None })
             }
-            Exit::Raw(_) => None,
+            Exit::Raw(_) | Exit::Plain(_) => None,
         });
         inspected.collect()
     }
 
     /// GRE or ESP for every outer family, and bare ICMP for every family in which answers come bare, or
-    /// errors about our outer packets. The GRE socket is open even where all answers are bare:
+    /// errors about our outer packets, and those of endpoints. The GRE socket is open even where all answers are bare:
     /// without a listener the kernel would answer GRE packets with "protocol unreachable".
     fn receivers_in(&self, namespace: Namespace) -> Vec<(Family, Protocol)> {
         let mut wanted: Vec<_> = self
@@ -215,6 +240,8 @@ impl Plan {
             })
             .flatten()
             .collect();
+        let endpoints = self.endpoints.iter().filter(|endpoint| endpoint.namespace == namespace);
+        wanted.extend(endpoints.map(|endpoint| (Family::of(endpoint.address), Protocol::Icmp)));
         wanted.sort_unstable();
         wanted.dedup();
         wanted

@@ -101,6 +101,7 @@ fn through_device(kind: Kind, styles: &[(Style, Family)]) -> Plan {
 fn plan(tunnels: Vec<Tunnel>, exits: Vec<Exit>) -> Plan {
     Plan {
         fail_static: None,
+        endpoints: Vec::new(),
         steering: None,
         tunnels,
         routes: Vec::new(),

@@ -248,6 +248,7 @@ fn plan(cases: &[Case], pace: Pace) -> Plan {
     let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
         fail_static: None,
+        endpoints: Vec::new(),
         steering: None,
         tunnels: (1..).zip(cases).map(|(number, case)| tunnel(number, case, pace)).collect(),
         routes: Vec::new(),

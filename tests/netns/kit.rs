@@ -215,6 +215,7 @@ pub(crate) fn plan(tunnels: Vec<Tunnel>) -> Plan {
     let leaving = |family| (0, adit::daemon::plan::Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
         fail_static: None,
+        endpoints: Vec::new(),
         steering: None,
         tunnels,
         routes: Vec::new(),

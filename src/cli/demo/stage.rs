@@ -112,6 +112,7 @@ impl Stage {
         let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
         Plan {
             fail_static: None,
+            endpoints: Vec::new(),
             steering: Steering::new(kernel, &routes, &places, &[], NAMES.len()),
             tunnels: self.tunnels(),
             routes,
