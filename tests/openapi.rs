@@ -101,6 +101,21 @@ fn every_view_is_as_described() {
 }
 
 #[test]
+fn endpoints_are_as_described() {
+    let mut sim = Sim::new(vec![sim::tunnel(0)], vec![sim::route(0)], 3);
+    let endpoints = ["10.0.0.5", "192.0.2.9"].map(|address| sim::hosts::endpoint(address, address));
+    sim.engine.set_endpoints(Time::ZERO, endpoints.to_vec());
+    sim.host("192.0.2.9").forges = true;
+    let all = description()["components"]["schemas"].clone();
+    for until in [0, 10_000] {
+        sim.run_until(at_ms(until));
+        for view in sim.engine.endpoints_from(sim.now, 0, 2).0 {
+            check(&serde_json::to_value(view).expect("a value"), &all["Endpoint"], &all, "Endpoint");
+        }
+    }
+}
+
+#[test]
 fn a_reload_is_as_described() {
     let tunnels = Reloaded { kept: 1, changed: 2, added: 3, removed: 4 };
     let applied = Applied { tunnels, notes: vec!["[daemon] socket takes effect at the next start".to_owned()] };

@@ -15,8 +15,8 @@ pub const CONFIG: &str = "/etc/adit/adit.toml";
 const EXIT_CODES: &str = "\
 Exit codes:
   0   done
-  1   the answer is bad news: a checked tunnel is not healthy, an expectation of the demo is not met
-  2   the command line makes no sense, or names a tunnel that does not exist
+  1   the answer is bad news: a checked tunnel is not healthy, an endpoint not reachable, an expectation of the demo is not met
+  2   the command line makes no sense, or names a tunnel or an endpoint that does not exist
   69  the daemon cannot be reached
   74  a file or a socket failed
   77  not permitted; the message names the capability or group that is missing
@@ -77,6 +77,15 @@ pub enum Command {
     /// metric, which adit never touches; refused, with the kernel's reason; not managed, if the route names neither
     /// device nor via.
     Routes(Routes),
+    /// Show the endpoints: state, loss, round-trip time, over which route
+    ///
+    /// An endpoint is an address beyond the far routers, probed in no tunnel over whatever route it takes. It is reachable
+    /// if one probe of a round is answered, unreachable if none is and two more are not either, and unknown before the
+    /// first round or if its probes cannot leave this host; the reason says which. No tunnel is judged by it, and no
+    /// route moves. Loss is that of the last 100 probes. The route is adit's own answer; what routes others have is the
+    /// kernel's to say (ip route get). With the name of an endpoint: everything about it, and exit code 1 if it is not
+    /// reachable.
+    Endpoints(Endpoints),
     /// Show what happened: transitions, moved routes, local faults
     Events(Events),
     /// Ask for traffic to leave a tunnel, without calling it sick
@@ -223,6 +232,16 @@ pub enum RoutesCommand {
         #[arg(long, value_name = "NAME")]
         netns: Option<String>,
     },
+}
+
+/// `adit endpoints`
+#[derive(Debug, Arguments)]
+pub struct Endpoints {
+    /// Show one endpoint only, in full
+    pub endpoint: Option<String>,
+    /// Print JSON, as the local socket gives it
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `adit events`

@@ -15,6 +15,7 @@ mod compat;
 mod demo;
 mod discover;
 mod drain;
+mod endpoints;
 mod events;
 mod explain;
 mod generate;
@@ -116,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Status(status) => status::run(&socket, &status),
         Command::Explain(explain) => explain::run(&socket, &explain),
         Command::Routes(routes) => routes::run(&socket, &routes),
+        Command::Endpoints(endpoints) => endpoints::run(&socket, &endpoints),
         Command::Events(events) => events::run(&socket, &events),
         Command::Drain(drain) => drain::drain(&socket, &drain),
         Command::Undrain(undrain) => drain::undrain(&socket, &undrain),

@@ -126,7 +126,7 @@ fn penalty(tunnel: &Value) -> String {
 }
 
 /// A reason with its time.
-fn dated(value: &Value) -> String {
+pub(super) fn dated(value: &Value) -> String {
     if value.is_null() {
         "-".to_owned()
     } else {

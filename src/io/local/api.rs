@@ -18,7 +18,7 @@ use super::admins::Admins;
 use super::list::{PIECE, list};
 use super::serve::{Peer, Places};
 use super::shelf::Shelf;
-use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, sa};
+use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, endpoints, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
 use crate::engine::route_view::Whereabouts;
@@ -28,7 +28,7 @@ use crate::engine::{Drain, Engine, Time};
 pub(super) const BODY: usize = 64 << 10;
 
 /// Names among which the nearest to a wrong one is looked for: a hint is not worth more.
-const HINTED: usize = 4_096;
+pub(super) const HINTED: usize = 4_096;
 
 /// What answers share.
 #[derive(Debug, Clone)]
@@ -57,6 +57,8 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
         .route("/v1/sa", get(sa::all))
         .route("/v1/routes", get(routes))
         .route("/v1/routes/lookup", get(lookup))
+        .route("/v1/endpoints", get(endpoints::all))
+        .route("/v1/endpoints/{name}", get(endpoints::one))
         .route("/v1/events", get(events))
         .route("/v1/reload", post(reload))
         .route("/v1/healthz", get(healthz))
@@ -102,9 +104,9 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    fn unknown(name: &str, nearest: Option<String>) -> Self {
+    pub(super) fn unknown(what: &str, name: &str, nearest: Option<String>) -> Self {
         let hint = nearest.as_ref().map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
-        Self { nearest, ..Self::new(StatusCode::NOT_FOUND, format!("there is no tunnel {name}{hint}")) }
+        Self { nearest, ..Self::new(StatusCode::NOT_FOUND, format!("there is no {what} {name}{hint}")) }
     }
 }
 
@@ -168,7 +170,7 @@ pub(super) async fn about<R: Send + 'static>(
     let known: Result<R, Vec<String>> = answer.await.ok_or_else(Problem::stopping)?;
     known.map_err(|names| {
         let nearest = nearest(&name, names.iter().map(String::as_str)).map(str::to_owned);
-        Problem::unknown(&name, nearest)
+        Problem::unknown("tunnel", &name, nearest)
     })
 }
 

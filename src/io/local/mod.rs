@@ -14,12 +14,14 @@
 //! | `list` | answers that may be long |
 //! | `metrics` | of that, what is measured, as OpenMetrics text |
 //! | `shelf` | how many of these texts there are |
+//! | `endpoints` | of that, endpoints |
 //! | `sa` | of that, security associations |
 //! | `openapi.json` | the description of that |
 
 mod admins;
 mod api;
 mod bind;
+mod endpoints;
 mod list;
 mod metrics;
 mod patience;
