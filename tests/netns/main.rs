@@ -25,6 +25,7 @@
 //! | [`fib_lent`] | which objects others lead over |
 //! | [`hearing`] | what others change there is heard, and what we change is not |
 //! | [`steering`] | the built program steers the kernel's routes: forwarded traffic, others, drift, devices |
+//! | [`endpoints`] | addresses beyond the far routers, probed over whatever route they take |
 //! | [`crash`] | kill after kill while it sends ESP |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
@@ -42,6 +43,7 @@ mod commands;
 mod crash;
 mod devices;
 mod discover;
+mod endpoints;
 mod fib;
 mod fib_edges;
 mod fib_lent;
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         reload::cases(),
         devices::cases(),
         discover::cases(),
+        endpoints::cases(),
         commands::cases(),
         sealed::cases(),
         silent::cases(),
