@@ -6,7 +6,7 @@ const README: &str = include_str!("../README.md");
 
 #[test]
 fn the_configurations_shown_are_the_fixtures_that_load() {
-    for name in ["readme.toml", "readme-kernel.toml", "reflect-readme.toml"] {
+    for name in ["readme.toml", "readme-kernel.toml", "readme-endpoints.toml", "reflect-readme.toml"] {
         let text = std::fs::read_to_string(format!("fixtures/config/ok/{name}")).unwrap();
         assert!(README.contains(text.trim_end()), "README.md does not show fixtures/config/ok/{name} as it is");
     }
