@@ -116,11 +116,26 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Print the manual as a man page
+    ///
+    /// `adit man adit.toml` prints that of the configuration: every key, what it takes, and what holds without it.
     Man {
-        /// Write one page a command into this folder instead
-        #[arg(long, value_name = "FOLDER")]
+        /// Which page
+        #[arg(value_enum, default_value_t = Page::Adit)]
+        page: Page,
+        /// Write all pages into this folder instead: one a command, and adit.toml.5
+        #[arg(long, value_name = "FOLDER", conflicts_with = "page")]
         dir: Option<PathBuf>,
     },
+}
+
+/// The pages of the manual by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Page {
+    /// The commands
+    Adit,
+    /// The configuration
+    #[value(name = "adit.toml")]
+    Toml,
 }
 
 /// `adit run`

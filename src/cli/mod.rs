@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`args`] | what can be typed, and its help |
 //! | `client` | questions to a running daemon over its local socket |
+//! | [`manual`] | the configuration's manual |
 //! | `log` | the log, to the journal or to standard error |
 //! | `text` | tables, colours, times |
 //! | the others | the commands of their names |
@@ -19,6 +20,7 @@ mod events;
 mod explain;
 mod generate;
 mod log;
+pub mod manual;
 mod reflect;
 mod reload;
 pub mod replay;
@@ -125,7 +127,7 @@ pub fn main() -> ExitCode {
         Command::Reflect(reflect) => reflect::run(&reflect),
         Command::Prober => run::prober(),
         Command::Completions { shell } => generate::completions(shell),
-        Command::Man { dir } => generate::man(dir.as_deref()),
+        Command::Man { page, dir } => generate::man(page, dir.as_deref()),
     };
     let exit = outcome.unwrap_or_else(|failure| {
         match failure.exit {

@@ -25,6 +25,7 @@
 //! | `refused` | what later versions will do |
 //! | `defaults` | every default and limit |
 //! | `effective` | a configuration written out again |
+//! | [`reference`] | every key in words, for the manual |
 //! | [`propose`] | a configuration from what the kernel has |
 //! | `lines` | TOML, line by line |
 //! | `near` | "did you mean" |
@@ -51,6 +52,7 @@ mod policy;
 mod possible;
 mod problem;
 pub mod propose;
+pub mod reference;
 mod reflect;
 mod refused;
 mod route;
