@@ -14,6 +14,7 @@ mod discover;
 mod encapsulation;
 mod esp;
 mod gre;
+mod howto;
 mod ipsec;
 mod kernel_io;
 #[path = "../kills/mod.rs"]
@@ -21,6 +22,8 @@ mod kills;
 mod kinds;
 mod router;
 mod sequence;
+#[path = "../shown/mod.rs"]
+mod shown;
 mod steer;
 mod stream;
 mod two;
@@ -97,6 +100,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(device::trials());
     trials.extend(discover::trials());
     trials.extend(steer::trials());
+    trials.extend(howto::trials());
     trials.extend(crash::trials());
     trials
 }
