@@ -126,9 +126,9 @@ priority = 1000
 /// The value at a path such as `tunnel.gre`; of a list, of those of its tables that have it.
 fn values<'a>(value: &'a Value, path: &[&str]) -> Vec<&'a Value> {
     let Some((first, rest)) = path.split_first() else { return vec![value] };
-    match value {
-        Value::Array(list) => list.iter().flat_map(|value| values(value, path)).collect(),
-        _ => value.get(first).map_or_else(Vec::new, |value| values(value, rest)),
+    match value.as_array() {
+        Some(list) => list.iter().flat_map(|value| values(value, path)).collect(),
+        None => value.get(first).map_or_else(Vec::new, |value| values(value, rest)),
     }
 }
 
