@@ -48,7 +48,6 @@ fn done(page: &str) -> Result<(), Failed> {
     let text = std::fs::read_to_string(root.join(format!("docs/howto/{page}.md")))?;
     let mut places = Vec::new();
     for step in shown::steps(&text)? {
-        eprintln!("{page}: {step:?}");
         match step {
             Step::Stage { places: names, script } => {
                 for name in names {
@@ -146,10 +145,7 @@ impl Place {
         loop {
             match self.run(command) {
                 Ok(_) => return Ok(()),
-                Err(failed) if begin.elapsed() > PATIENCE => {
-                    eprintln!("{failed:?}");
-                    return Err(failed);
-                }
+                Err(failed) if begin.elapsed() > PATIENCE => return Err(failed),
                 Err(_) => std::thread::sleep(Duration::from_millis(500)),
             }
         }
