@@ -29,6 +29,7 @@ mod kept;
 mod kernel;
 mod link;
 mod memory;
+pub mod messenger;
 mod outlet;
 mod outside;
 pub mod plan;
@@ -194,6 +195,8 @@ impl Daemon {
             told: 0,
         };
         daemon.engine.set_fail_static(plan.fail_static);
+        daemon.engine.set_endpoints(now, plan.endpoints);
+        daemon.engine.set_bearings(plan.bearings);
         daemon.remember();
         found.into_iter().try_for_each(|news| daemon.learn(news))?;
         daemon.hear_of_kernel();

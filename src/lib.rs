@@ -11,8 +11,14 @@
 //! The same words are used in code, configuration, logs and documents; there are no others for these
 //! things.
 //!
+//! A tunnel may have several **targets** behind it. Then a **round** of probes, one to each at the same time, is one sample: a
+//! success if a **quorum** of them have answered.
+//!
 //! What probes **need** is a network namespace, or a device. It may be missing: then traffic could not leave
 //! either, so a probe is a failure at once, and says why.
+//!
+//! An **endpoint** is an address beyond the far routers, probed in no tunnel and over whatever route it takes, a few probes a
+//! **round**. It is reachable, unreachable or unknown, and that is told; it judges no tunnel and moves no route.
 //!
 //! Of ESP: a **security association** is one direction's SPI, algorithm and keys. It *seals* probes or
 //! *opens* answers, and an ESP tunnel has a **pair** of them. Every sealed packet has a **sequence
@@ -21,6 +27,11 @@
 //! Of the kernel's routes: what is ours bears a **tag**, the protocol number of routes. A **picture** is all
 //! that matters of one namespace at one moment; what is not in it as we left it is **drift**; a route's
 //! **standing** is what the kernel makes of it.
+//!
+//! Of telling people: a **sink** is a program or a webhook that is told, a **message** what it is told at once. Whoever
+//! carries messages is the **messenger**.
+//! Of a tunnel that is sick: a **diagnosis** sends more than the regular probes, a few to each **leg**, and concludes
+//! which leg fails.
 //!
 //! Of what an earlier run knew: a state that is remembered from long ago is **stale** until samples confirm it.
 //!
@@ -50,11 +61,12 @@
 //! | room | is | may use |
 //! | --- | --- | --- |
 //! | [`wire`] | PURE: bytes. GRE, ESP, IP, ICMP, the payload that proves itself; one reason for each way to be wrong | nothing of ours |
-//! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, associations and their numbers, snapshot, explain | `wire` |
+//! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, endpoints, associations and their numbers, snapshot, explain | `wire` |
 //! | [`steer`] | PURE: what the kernel's routes should be, against what they are; the changes between | `wire`, values of `engine` |
-//! | [`config`] | text in, a `Config` that cannot be wrong out; and what the kernel has in, such a text out | values of `engine`, `steer`, `wire`, `reflect::plan` |
+//! //! | [`notice`] | PURE: what people are told: which events, together with which others, once | values of `engine` |
+//! | [`config`] | text in, a `Config` that cannot be wrong out; and what the kernel or Cloudflare has in, such a text out | values of `engine`, `notice`, `steer`, `wire`, `reflect::plan` |
 //! | [`reflect`] | a far end in user space: PURE but for [`reflect::run`], its shell | `wire`, `io`, values of `engine` |
-//! | [`io`] | THIN: raw sockets, devices, namespaces, clocks, the kernel's associations, the record of sequence numbers, the kernel's routes, the local socket, the log, the walls around the prober | values of `engine`, `steer`, `wire`; `config::nearest`, `config::key_text`, `config::defaults`, values of `config::propose` |
+//! | [`io`] | THIN: raw sockets, devices, namespaces, clocks, the kernel's associations, the record of sequence numbers, the kernel's routes, the local socket, the log, the walls around the prober, the way to sinks | values of `engine`, `notice`, `steer`, `wire`; `config::nearest`, `config::key_text`, `config::defaults`, values of `config::propose` |
 //! | [`daemon`] | the one loop, and the one place where now is read | all of the above |
 //! | [`cli`] | one file a command; text and tables | all of the above |
 //!
@@ -68,6 +80,10 @@
 //! strangers can reach: packets, clients. The steward hands it opened sockets and texts, and it can ask for
 //! nothing but what is said in 32 bytes: what a tunnel costs, that a device be looked for, a reload. The demo
 //! and tests have both in one process.
+//!
+//! Where the configuration has a `[[notify]]` there is a third, the **messenger** ([`daemon::messenger`]): no capability
+//! either, and the only one that runs programs of others and talks to the network's services. It follows the events as
+//! any client does, so that nothing that hangs there can hold up a probe.
 //!
 //! # The way of a probe
 //!
@@ -89,6 +105,7 @@ pub mod config;
 pub mod daemon;
 pub mod engine;
 pub mod io;
+pub mod notice;
 pub mod reflect;
 pub mod steer;
 pub mod wire;

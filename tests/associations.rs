@@ -32,6 +32,7 @@ fn far_tunnel(tunnel: &Tunnel, material: &Material, udp: bool) -> FarTunnel {
     let far = material.reversed();
     let wrap = Wrap::Esp { pair: Box::new(far.pair(&seed(200), numbers(&far))), udp };
     FarTunnel {
+        further: Vec::new(),
         name: tunnel.name.clone(),
         outer: tunnel.onion.outer.reversed(),
         inner: tunnel.onion.inner.reversed(),

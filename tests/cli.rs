@@ -217,6 +217,8 @@ fn without_a_daemon_each_command_says_how_to_start_one() {
         &["explain", "ams-1"],
         &["routes"],
         &["routes", "get", "::1"],
+        &["endpoints"],
+        &["endpoints", "erp"],
         &["events"],
         &["events", "--follow"],
         &["drain", "ams-1"],
@@ -540,6 +542,7 @@ fn a_reader_who_has_seen_enough_changes_no_verdict() {
         ("json", r#"{"name":"ams-1","checked":true,"state":"down"}"#, &["status", "ams-1", "--json"], 1),
         ("watched", r#"{"name":"ams-1","checked":true,"state":"down"}"#, &["status", "ams-1", "--watch"], 1),
         ("healthy", r#"{"name":"ams-1","checked":true,"state":"healthy"}"#, &["status", "ams-1"], 0),
+        ("unreachable", r#"{"name":"erp","state":"unreachable"}"#, &["endpoints", "erp"], 1),
         ("nowhere", r#"{"routes":[]}"#, &["routes", "get", "192.0.2.1"], 1),
     ] {
         let socket = folder.path(name);

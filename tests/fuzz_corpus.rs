@@ -66,7 +66,7 @@ macro_rules! targets {
     };
 }
 
-targets! { config esp gre ledger memory netlink onion reflect replay socket }
+targets! { config esp gre import ledger memory netlink onion reflect replay socket }
 
 #[test]
 fn what_is_kept_stays_small() {

@@ -79,6 +79,22 @@ fn an_error_that_quotes_any_of_our_probes_is_read_and_passes_the_filter() {
     }
 }
 
+/// As those of a diagnosis are, or of a tunnel that the kernel wraps.
+#[test]
+fn so_is_one_that_quotes_a_bare_probe_and_no_other_ping() {
+    for fixture in packets::named("sent-") {
+        let bare = sim::far::decapsulate(&fixture.bytes()).to_vec();
+        let packet = port_unreachable(&bare);
+        let quote = quote::parse(sim::arrived(&packet), &packets::secret());
+        assert_eq!(quote.map(|quote| quote.fields), Some(packets::FIELDS), "{}", fixture.name);
+        assert!(passes(&packet), "{}", fixture.name);
+        let mut users = bare;
+        let at = users.len() - 72;
+        users[at] ^= 0xFF;
+        assert!(!passes(&port_unreachable(&users)), "{}", fixture.name);
+    }
+}
+
 #[test]
 fn a_quote_that_is_cut_or_changed_says_nothing() {
     for fixture in packets::named("sent-") {
@@ -110,6 +126,47 @@ fn an_error_about_the_users_traffic_does_not_pass_the_filter() {
         assert!(!passes(&port_unreachable(&users)), "{}", fixture.name);
     }
     assert!(!passes(&port_unreachable(&[0x45; 100])));
+}
+
+/// What a router on the way to an endpoint says. The packet that it quotes has the source that the kernel chose.
+#[test]
+fn a_hint_about_an_endpoint_is_shown_and_moves_nothing() {
+    for (address, near, source) in
+        [("10.20.0.5", "10.1.0.1", "198.51.100.77"), ("2001:db8:20::5", "fd00:1::1", "2001:db8:77::1")]
+    {
+        let mut sim = Sim::new(Vec::new(), Vec::new(), 1);
+        sim.engine.set_endpoints(sim.now, vec![sim::hosts::endpoint("erp", address)]);
+        sim.host(address).cut = true;
+        sim.run_until(at_ms(60_000));
+        let view = |sim: &Sim| {
+            let number = sim.engine.find_endpoint("erp").expect("the endpoint");
+            sim.engine.endpoint(sim.now, number).expect("its view")
+        };
+        let (before, told) = (view(&sim), sim.events.len());
+        assert_eq!(before.last_hint, None);
+        let message = sim.host(address).last.clone();
+        let sent = sim::hosts::with_header(near, address, &message);
+        let packet = if sent[0] >> 4 == 4 { error(&sent, 3, 1) } else { error(&sent, 1, 0) };
+        let answers = Pass::Answers { epoch: sim::secret().epoch };
+        let (family, seen) = if packet[0] >> 4 == 4 { (Family::V4, &packet[..]) } else { (Family::V6, &packet[40..]) };
+        assert!(bpf::run(&filter::program(family, Protocol::Icmp, answers), seen) as usize >= seen.len());
+        let others = Pass::Answers { epoch: sim::secret().epoch ^ 1 };
+        assert_eq!(bpf::run(&filter::program(family, Protocol::Icmp, others), seen), 0, "of another run");
+
+        sim.inject(sim.now + ms(1), 0, sim::hosts::NUMBERS, packet.clone());
+        // One that was written by somebody who has not seen the probe.
+        let mut forged = sent;
+        let tag = forged.len() - 20;
+        forged[tag] ^= 1;
+        sim.inject(sim.now + ms(2), 0, sim::hosts::NUMBERS, port_unreachable(&forged));
+        sim.run_for(ms(10));
+        let after = view(&sim);
+        let hint = after.last_hint.expect("the hint is shown").reason;
+        let says = if family == Family::V4 { "host unreachable" } else { "no route to destination" };
+        assert_eq!((hint, sim.engine.hints()), (format!("{source} says {says}"), 1));
+        assert_eq!((after.state, after.counters, after.window), (before.state, before.counters, before.window));
+        assert_eq!(sim.events.len(), told);
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use adit::daemon::message_id;
-use adit::engine::State;
 use adit::engine::event::Kind;
+use adit::engine::{State, endpoints};
 
 fn text() -> String {
     String::new()
@@ -22,9 +22,15 @@ fn kinds() -> Vec<Kind> {
         Kind::Routes { tunnel: text(), moved: 1 },
         Kind::KernelDrift { netns: None, count: 1, changes: Vec::new() },
         Kind::LocalFault { tunnel: None, fault: "stall", reason: text() },
-        Kind::Drain { tunnel: text(), drained: true, penalty: 0 },
+        Kind::Drain { tunnel: text(), drained: true, penalty: 0, level: None, until: None, reason: None, by: None },
         Kind::Obstacle { tunnel: text(), reason: None },
         Kind::Need { need: text(), reason: None },
+        Kind::Endpoint {
+            endpoint: text(),
+            from: endpoints::State::Reachable,
+            to: endpoints::State::Unreachable,
+            reason: text(),
+        },
         Kind::Association { tunnel: text(), spi_out: 1, spi_in: 2 },
         Kind::Warning { tunnel: None, reason: text() },
         Kind::Reload { kept: 1, changed: 0, added: 0, removed: 0, reason: None },

@@ -6,13 +6,14 @@ mod sim;
 
 use std::time::Duration;
 
+use adit::engine::drain::Reason;
 use adit::engine::event::{CAPACITY, Kind as Told};
 use adit::engine::health::{Ratio, State};
 use adit::engine::memory::{Damage, File, HEADER, Kind, Memory, Samples, Scribe, Seal, Verdict, decode, examine};
 use adit::engine::schedule::TICK;
 use adit::engine::settings::Timeout;
 use adit::engine::snapshot::TunnelView;
-use adit::engine::{Drain, FailStatic, Steer, Time, Tunnel, WallTime};
+use adit::engine::{Drain, Drained, FailStatic, Order, Steer, Time, Tunnel, WallTime};
 use adit::io::clock::Clock;
 use adit::io::memory::{Report, Step, open};
 use proptest::prelude::*;
@@ -34,11 +35,17 @@ fn troubled() -> Sim {
     sim.far[2].loss_ppm = 300_000;
     sim.run_for(Duration::from_secs(20));
     sim.far[2].loss_ppm = 0;
-    sim.engine.set_drain(sim.now, 3, Some(Drain::Down));
+    sim.engine.drain(sim.now, 3, order());
     sim.run_for(Duration::from_secs(5));
     let states = (0..4).map(|tunnel| sim.engine.state(tunnel).unwrap()).collect::<Vec<_>>();
     assert_eq!(states, [State::Healthy, State::Down, State::Degraded, State::Healthy]);
     sim
+}
+
+/// What an operator asks for.
+fn order() -> Order {
+    let until = Some(WallTime((START + Duration::from_secs(100_000)).as_nanos()));
+    Order { level: Drain::Down, until, reason: Reason::new("replace the line card").ok(), by: Some(1_000) }
 }
 
 fn memory(sim: &Sim, clean: bool) -> Memory {
@@ -410,14 +417,27 @@ fn law_7_routes_that_were_held_stay_held_over_a_restart() {
     assert!(later.engine.held().is_none());
 }
 
-/// Files as the first version of the format was written, of four tunnels: what follows can read them.
+/// Files of four tunnels as each version of the format was written: what follows can read them.
 #[test]
 fn files_of_every_version_so_far_are_read() {
-    // Once, when the format has another version.
+    // Once, when the format of a file has another version.
     if std::env::var_os("ADIT_WRITE_GOLDEN").is_some() {
-        files().into_iter().for_each(|File { kind, bytes }| std::fs::write(golden(kind.name()), bytes).unwrap());
+        let File { kind, bytes } = &files()[0];
+        std::fs::write(golden(kind.name(), 2), bytes).unwrap();
     }
-    let [states, windows] = ["states", "windows"].map(|name| std::fs::read(golden(name)).unwrap());
+    for version in [1, 2] {
+        let drained = goes_on_from(version, 1);
+        let known = Drained { order: order(), since: WallTime(1_080_000_000_000) };
+        // The first one knew no more than that it was drained when the file was written.
+        let plain = Drained { order: Drain::Down.into(), since: WallTime(1_085_000_000_000) };
+        assert_eq!(drained, if version == 1 { plain } else { known });
+    }
+}
+
+/// The four tunnels go on where these files were written; how the last one is drained.
+fn goes_on_from(states: u8, windows: u8) -> Drained {
+    let [states, windows] =
+        [("states", states), ("windows", windows)].map(|(name, version)| std::fs::read(golden(name, version)).unwrap());
     let memory = Memory {
         states: Some(decode(Kind::States, &states).unwrap()),
         windows: Some(decode(Kind::Windows, &windows).unwrap()),
@@ -432,10 +452,11 @@ fn files_of_every_version_so_far_are_read() {
     assert!(seen.iter().all(|view| !view.stale && view.window.samples > 80), "{seen:?}");
     assert_eq!(seen[1].reason, "rule 1: all of the last 3 samples failed within 1s");
     assert_eq!(seen[0].rtt.unwrap().min_us, 10_000);
+    seen[3].drain.clone().unwrap()
 }
 
-fn golden(name: &str) -> String {
-    format!("{}/fixtures/memory/{name}.v1", env!("CARGO_MANIFEST_DIR"))
+fn golden(name: &str, version: u8) -> String {
+    format!("{}/fixtures/memory/{name}.v{version}", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn damage(kind: Kind, bytes: &[u8]) -> Result<(), Damage> {
@@ -483,19 +504,22 @@ fn each_way_to_be_wrong_has_its_name() {
     assert_eq!(damage(Kind::States, b""), Err(Damage::Foreign));
     assert_eq!(damage(Kind::States, &windows.bytes), Err(Damage::Foreign));
     let mut newer = states.bytes.clone();
+    newer[9] = 3;
+    assert_eq!(damage(Kind::States, &newer), Err(Damage::Newer { version: 3, known: 2 }));
+    let mut newer = windows.bytes;
     newer[9] = 2;
-    assert_eq!(damage(Kind::States, &newer), Err(Damage::Newer(2)));
+    assert_eq!(damage(Kind::Windows, &newer), Err(Damage::Newer { version: 2, known: 1 }));
     let mut other = states.bytes;
     *other.last_mut().unwrap() ^= 1;
     assert_eq!(damage(Kind::States, &other), Err(Damage::Checksum));
 }
 
 /// Bytes under a true header: the notation itself must bear anything.
-fn under_a_header(kind: Kind, content: &[u8]) -> Vec<u8> {
+fn under_a_header(kind: Kind, version: u8, content: &[u8]) -> Vec<u8> {
     use sha2::Digest;
     let code = if kind == Kind::States { 1 } else { 2 };
     let length = (content.len() as u64).to_le_bytes();
-    let parts: [&[u8]; 5] = [b"\x89adit\r\n\x1a", &[code, 1], &length, &sha2::Sha256::digest(content), content];
+    let parts: [&[u8]; 5] = [b"\x89adit\r\n\x1a", &[code, version], &length, &sha2::Sha256::digest(content), content];
     parts.concat()
 }
 
@@ -506,7 +530,9 @@ proptest! {
     fn any_bytes_are_read_or_refused(content in prop::collection::vec(any::<u8>(), 0..400), windows: bool) {
         let kind = if windows { Kind::Windows } else { Kind::States };
         let _ = damage(kind, &content);
-        let _ = damage(kind, &under_a_header(kind, &content));
+        for version in [1, 2] {
+            let _ = damage(kind, &under_a_header(kind, version, &content));
+        }
     }
 
     #[test]
@@ -520,7 +546,7 @@ proptest! {
                 let at = at % content.len();
                 content[at] ^= 1 << bit;
             }
-            let bytes = under_a_header(kind, &content);
+            let bytes = under_a_header(kind, if kind == Kind::States { 2 } else { 1 }, &content);
             match kind {
                 Kind::States => memory.states = decode(kind, &bytes).ok(),
                 Kind::Windows => memory.windows = decode(kind, &bytes).ok(),

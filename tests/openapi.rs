@@ -4,7 +4,11 @@ mod sim;
 
 use std::collections::BTreeSet;
 
-use adit::engine::{Engine, Reloaded, Route, Setup, Standing, Time, WallTime};
+use adit::engine::diagnose::Progress;
+use adit::engine::diagnose::conclude::Culprit;
+use adit::engine::diagnose::findings::Part;
+use adit::engine::drain::Reason;
+use adit::engine::{Drain, Engine, Order, Reloaded, Route, Setup, Standing, Targets, Time, WallTime};
 use adit::io::local::{Applied, OPENAPI};
 use adit::wire::esp::Algorithm;
 use serde_json::Value;
@@ -70,10 +74,20 @@ fn every_view_is_as_described() {
         onlink: false,
     };
     let routes = vec![route(0, None), route(1, Some("gre1"))];
-    let mut sim = Sim::new(vec![sim::tunnel(0), sim::tunnel(1)], routes, 3);
+    let mut several = sim::tunnel(0);
+    several.targets = Some(Targets { further: vec![[192, 0, 2, 7].into()], quorum: 1 });
+    let mut sim = Sim::new(vec![several, sim::tunnel(1)], routes, 3);
+    sim.far[0].silent = vec![[192, 0, 2, 7].into()];
     sim.run_until(at_ms(3_000));
     sim.cut(1);
     sim.run_until(at_ms(8_000));
+    let order = Order {
+        level: Drain::Down,
+        until: Some(WallTime(u64::MAX)),
+        reason: Reason::new("a new line card").ok(),
+        by: Some(1_000),
+    };
+    sim.command(|engine, now| engine.drain(now, 0, order));
     let all = description()["components"]["schemas"].clone();
     let now = sim.now;
     let described = |value: Value, name: &str| check(&value, &all[name], &all, name);
@@ -97,6 +111,21 @@ fn every_view_is_as_described() {
     }
     for tunnel in 0..2 {
         described(serde_json::to_value(sim.engine.explain(now, tunnel)).expect("a value"), "Explanation");
+    }
+}
+
+#[test]
+fn endpoints_are_as_described() {
+    let mut sim = Sim::new(vec![sim::tunnel(0)], vec![sim::route(0)], 3);
+    let endpoints = ["10.0.0.5", "192.0.2.9"].map(|address| sim::hosts::endpoint(address, address));
+    sim.engine.set_endpoints(Time::ZERO, endpoints.to_vec());
+    sim.host("192.0.2.9").forges = true;
+    let all = description()["components"]["schemas"].clone();
+    for until in [0, 10_000] {
+        sim.run_until(at_ms(until));
+        for view in sim.engine.endpoints_from(sim.now, 0, 2).0 {
+            check(&serde_json::to_value(view).expect("a value"), &all["Endpoint"], &all, "Endpoint");
+        }
     }
 }
 
@@ -175,4 +204,27 @@ fn every_reference_leads_somewhere() {
     for name in names {
         assert!(description["components"]["schemas"][name].is_object(), "{name}");
     }
+}
+
+#[test]
+fn a_diagnosis_is_as_described() {
+    let all = description()["components"]["schemas"].clone();
+    let mut sim = Sim::new(vec![sim::tunnel(0), sim::tunnel(1)], Vec::new(), 3);
+    sim.run_until(at_ms(1_000));
+    // One is answered, through the other one.
+    sim.far[0].returns_by = Some(1);
+    let mut numbers = Vec::new();
+    sim.command(|engine, now| {
+        numbers = (0..2).map(|tunnel| engine.begin_diagnosis(now, tunnel).expect("begun")).collect();
+    });
+    sim.run_for(sim::ms(12_000));
+    for number in numbers {
+        let Progress::Done(diagnosis) = sim.engine.take_diagnosis(number) else { panic!("it has not ended") };
+        check(&serde_json::to_value(diagnosis).expect("a value"), &all["Diagnosis"], &all, "Diagnosis");
+    }
+    let named = |values: Vec<Value>, schema: &str, field: &str| {
+        assert_eq!(all[schema]["properties"][field]["enum"], Value::Array(values), "{schema}.{field}");
+    };
+    named(Culprit::ALL.iter().map(|it| serde_json::to_value(it).expect("a value")).collect(), "Conclusion", "culprit");
+    named(Part::ALL.iter().map(|it| serde_json::to_value(it).expect("a value")).collect(), "Leg", "leg");
 }

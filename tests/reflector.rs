@@ -36,6 +36,7 @@ impl Bench {
         let (tunnel, material) = (tunnel(), gcm(1));
         let pair = material.reversed().pair(&seed(200), far);
         let far = FarTunnel {
+            further: Vec::new(),
             name: tunnel.name.clone(),
             outer: tunnel.onion.outer.reversed(),
             inner: tunnel.onion.inner.reversed(),

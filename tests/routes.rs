@@ -97,3 +97,26 @@ fn only_prefixes_over_the_tunnel_change_and_each_says_from_where_to_where() {
     assert_eq!(changes.len(), 50);
     assert!(changes.iter().all(|change| change.from == [0] && change.to == [2]));
 }
+
+#[test]
+fn the_routes_over_a_tunnel_are_each_there_once() {
+    let routes = vec![
+        route("10.0.0.0/8", 0, 100, 1),
+        route("10.0.0.0/8", 1, 200, 1),
+        route("10.1.0.0/16", 0, 100, 1),
+        // The first prefix once more, over the same tunnel.
+        route("10.0.0.0/8", 0, 300, 1),
+        route("10.2.0.0/16", 1, 100, 1),
+        route("10.3.0.0/16", 0, 100, 1),
+    ];
+    let table = RouteTable::new(routes, Vec::new(), 2, false);
+    let over = |tunnel, from, count| {
+        let routes = table.over(tunnel, from, count).map(|(index, _, selected)| (index, selected));
+        routes.collect::<Vec<_>>()
+    };
+    assert_eq!(over(0, 0, ALL), [(0, true), (3, false), (2, true), (5, true)]);
+    assert_eq!(over(1, 0, ALL), [(1, false), (4, true)]);
+    assert_eq!((table.prefixes_over(0), table.prefixes_over(1)), (3, 2));
+    assert_eq!([over(0, 0, 2), over(0, 2, 2)].concat(), over(0, 0, ALL), "piece by piece");
+    assert_eq!((over(0, 3, 1), over(7, 0, ALL), table.prefixes_over(7)), (vec![], vec![], 0), "there are no more");
+}

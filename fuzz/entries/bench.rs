@@ -48,6 +48,7 @@ fn tunnel(index: u8, name: &str, encapsulation: Encapsulation) -> Tunnel {
         exit: 0,
         terms: esp.then_some(Terms { source: Source::Installed, esn: false, replay_window: 64 }),
         interface: None,
+        targets: None,
     }
 }
 
@@ -88,7 +89,13 @@ pub(crate) fn reflector(faults: Vec<Fault>) -> Reflector {
     let far = |tunnel: Tunnel| {
         let Onion { outer, inner, encapsulation, .. } = tunnel.onion;
         let wrap = Wrap::Gre(encapsulation.gre()?);
-        Some(FarTunnel { name: tunnel.name, outer: outer.reversed(), inner: inner.reversed(), wrap })
+        Some(FarTunnel {
+            name: tunnel.name,
+            outer: outer.reversed(),
+            inner: inner.reversed(),
+            further: Vec::new(),
+            wrap,
+        })
     };
     Reflector::new(START, tunnels().into_iter().filter_map(far).collect(), None, faults)
 }

@@ -1,7 +1,7 @@
 //! What was remembered: of whatever bytes, an engine that takes it up goes on, and can write it down again.
 //!
-//! The first byte says whether the bytes are a file, or what is in one; then its length and checksum are
-//! made. The next two are the length of the first of two files.
+//! The first byte says whether the bytes are a file, or what is in one, and in which version; then its length and
+//! checksum are made. The next two are the length of the first of two files.
 
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ pub(crate) fn run(bytes: &[u8]) {
     let states = usize::from(u16::from_be_bytes([high, low])).min(rest.len());
     let (states, windows) = rest.split_at(states);
     let file = |kind, content: &[u8]| if choice & 1 == 0 { content.to_vec() } else { sealed(kind, content) };
-    let states = decode::<Verdict>(Kind::States, &file(1, states)).ok();
-    let windows = decode::<Samples>(Kind::Windows, &file(2, windows)).ok();
+    let version = 1 + (choice >> 7);
+    let states = decode::<Verdict>(Kind::States, &file([1, version], states)).ok();
+    let windows = decode::<Samples>(Kind::Windows, &file([2, 1], windows)).ok();
     if choice & 1 == 0 {
         let alone = [decode::<Verdict>(Kind::States, rest).is_ok(), decode::<Samples>(Kind::Windows, rest).is_ok()];
         assert!(alone != [true; 2], "a file of two kinds at once");
@@ -55,7 +56,7 @@ fn taken_up(memory: Memory, preface: Preface, choice: u8) {
 }
 
 /// A file with this content (`src/engine/memory/file.rs` has its layout).
-fn sealed(kind: u8, content: &[u8]) -> Vec<u8> {
+fn sealed(head: [u8; 2], content: &[u8]) -> Vec<u8> {
     let length = (content.len() as u64).to_le_bytes();
-    [b"\x89adit\r\n\x1a", &[kind, 1][..], &length, &Sha256::digest(content), content].concat()
+    [b"\x89adit\r\n\x1a", &head[..], &length, &Sha256::digest(content), content].concat()
 }

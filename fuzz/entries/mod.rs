@@ -11,6 +11,7 @@ pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod esp;
 pub(crate) mod gre;
+pub(crate) mod import;
 pub(crate) mod ledger;
 pub(crate) mod memory;
 pub(crate) mod netlink;
@@ -37,10 +38,11 @@ pub(crate) fn depth() -> u64 {
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const ALL: [Target; 10] = [
+pub(crate) const ALL: [Target; 11] = [
     ("config", config::run),
     ("esp", esp::run),
     ("gre", gre::run),
+    ("import", import::run),
     ("ledger", ledger::run),
     ("memory", memory::run),
     ("netlink", netlink::run),

@@ -25,6 +25,7 @@ fn main() {
     };
     wire(&root.join("fixtures"), &mut put);
     config(&root.join("fixtures/config"), &mut put);
+    imports(&root.join("fixtures/import"), &mut put);
     netlink(&root.join("src/io/fib/recorded.rs"), &mut put);
     memory(&mut put);
     reflect(&mut put);
@@ -68,6 +69,21 @@ fn config(fixtures: &Path, put: Put<'_>) {
     }
 }
 
+/// Each export whole, from either side, and each line of it left out.
+fn imports(fixtures: &Path, put: Put<'_>) {
+    for entry in fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let text = fs::read_to_string(entry).unwrap();
+        (0..4).for_each(|choice| put("import", &[&[choice], text.as_bytes()]));
+        let lines: Vec<&str> = text.lines().collect();
+        for left in 0..lines.len() {
+            put("import", &[&[0], [&lines[..left], &lines[left + 1..]].concat().join("\n").as_bytes()]);
+        }
+    }
+}
+
 /// Each recorded message alone, as every kind, and all of them in one datagram.
 fn netlink(recorded: &Path, put: Put<'_>) {
     let source = fs::read_to_string(recorded).unwrap().replace("\\\n", "");
@@ -95,7 +111,7 @@ fn memory(put: Put<'_>) {
         let mut engine = bench::engine();
         let now = bench::turns(&mut engine, vec![fault], turns);
         let [states, windows] = [Kind::States, Kind::Windows].map(|kind| engine.written(kind, now, true).bytes);
-        for (choice, from) in [(0, 0), (1, 50), (3, 50), (0x4B, 50)] {
+        for (choice, from) in [(0, 0), (0x81, 50), (0x83, 50), (0xCB, 50)] {
             let length = u16::try_from(states.len() - from).unwrap().to_be_bytes();
             put("memory", &[&[choice], &length, &states[from..], &windows[from..]]);
         }

@@ -15,8 +15,9 @@ pub const CONFIG: &str = "/etc/adit/adit.toml";
 const EXIT_CODES: &str = "\
 Exit codes:
   0   done
-  1   the answer is bad news: a checked tunnel is not healthy, an expectation of the demo is not met
-  2   the command line makes no sense, or names a tunnel that does not exist
+  1   the answer is bad news: a checked tunnel is not healthy, an endpoint not reachable, a leg of a diagnosis
+      fails, an expectation of the demo is not met
+  2   the command line makes no sense, or names a tunnel or an endpoint that does not exist
   69  the daemon cannot be reached
   74  a file or a socket failed
   77  not permitted; the message names the capability or group that is missing
@@ -63,12 +64,28 @@ pub enum Command {
     /// say what had to be guessed, what is left out and why. Nothing is changed. Needs no root, but CAP_SYS_ADMIN for another
     /// network namespace. Exit code 1 if there is no tunnel to check.
     Discover(Discover),
+    /// Print a configuration from a Cloudflare export: tunnels and static routes, as JSON
+    ///
+    /// Reads answers of Cloudflare's API as they are (GET /accounts/ID/magic/gre_tunnels, …/ipsec_tunnels, …/cf_interconnects,
+    /// …/routes): in one file each, one after the other in one file, as a list, or as an object of lists. What is printed
+    /// loads as it is: comments say what had to be guessed, what is left out and why. A route belongs to the tunnel in whose
+    /// inner subnet its next hop is. Exit code 78 if something is malformed, with its way into the JSON; 1 if there is no tunnel
+    /// for this host.
+    Import(Import),
     /// Show the tunnels: state, since when, loss, round-trip time, penalty, last failure
     ///
     /// With the name of a tunnel: everything about it, and exit code 1 if it is checked and not healthy.
     Status(Status),
     /// Say why a tunnel has its state, and what must happen before it has another
     Explain(Explain),
+    /// Find out which leg of a tunnel fails, and what to change at which end
+    ///
+    /// Sends more than regular probes do, for some seconds: a bare ping of the far endpoint; every probe style that fits,
+    /// with the identifier of regular probes and with fresh ones; and longer and longer packets that must not be fragmented.
+    /// Then says in one sentence what fails: this host, the path below the tunnel, GRE or ESP on it, keys or SPIs, the far
+    /// router's forwarding or filters, the way back, the MTU. None of it counts as a sample. Only who may change things may
+    /// ask for it, for one tunnel at a time. Exit code 1 if a leg fails that matters.
+    Diagnose(Diagnose),
     /// Show the route table: base priority, penalty, effective priority, which routes carry traffic, and
     /// what the kernel has of them
     ///
@@ -77,11 +94,33 @@ pub enum Command {
     /// metric, which adit never touches; refused, with the kernel's reason; not managed, if the route names neither
     /// device nor via.
     Routes(Routes),
+    /// Show the endpoints: state, loss, round-trip time, over which route
+    ///
+    /// An endpoint is an address beyond the far routers, probed in no tunnel over whatever route it takes. It is reachable
+    /// if one probe of a round is answered, unreachable if none is and two more are not either, and unknown before the
+    /// first round or if its probes cannot leave this host; the reason says which. No tunnel is judged by it, and no
+    /// route moves. Loss is that of the last 100 probes. The route is adit's own answer; what routes others have is the
+    /// kernel's to say (ip route get). With the name of an endpoint: everything about it, and exit code 1 if it is not
+    /// reachable.
+    Endpoints(Endpoints),
     /// Show what happened: transitions, moved routes, local faults
     Events(Events),
+    /// Show all tunnels on one screen, live
+    ///
+    /// The worst come first. Keys: arrows or j and k move, Enter opens the pane of a tunnel (round-trip times and
+    /// failures, sample by sample; why it has its state and what comes next; its routes; its events), s and S sort,
+    /// f filters by state, / searches names, d, D and u drain and undrain after a question, ? shows all keys, q quits.
+    /// A state has a colour, a sign and a word. NO_COLOR is honoured; where the locale is not UTF-8, signs are ASCII.
+    /// Needs a terminal; for scripts there is `adit status --json`.
+    Top,
     /// Ask for traffic to leave a tunnel, without calling it sick
+    ///
+    /// For maintenance: every route over it costs as much more as if it were degraded (or down), on top of its measured
+    /// state, which goes on being measured. It outlives a restart, and ends by `adit undrain`, or by itself when the time is
+    /// over that --for or --until says: by this host's wall clock, also if the daemon was stopped meanwhile. A new drain takes
+    /// the place of the old one. Status, explain and events show until when, why, and who asked for it.
     Drain(Drain),
-    /// Let traffic come back to a drained tunnel
+    /// Let traffic come back to drained tunnels
     Undrain(Undrain),
     /// Have the daemon read its configuration again
     ///
@@ -107,6 +146,12 @@ pub enum Command {
     /// make it drop, delay, duplicate or corrupt on purpose. Needs CAP_NET_RAW; with CAP_NET_ADMIN it also sees
     /// whether the kernel has an association with an SPI of its own, which it then does not answer on.
     Reflect(Reflect),
+    /// Try the ways by which people are told
+    #[command(subcommand)]
+    Notify(Notify),
+    /// The part of the daemon that tells people; started by `adit run` only
+    #[command(hide = true)]
+    Messenger,
     /// The part of the daemon that probes; started by `adit run` only
     #[command(hide = true)]
     Prober,
@@ -116,11 +161,26 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Print the manual as a man page
+    ///
+    /// `adit man adit.toml` prints that of the configuration: every key, what it takes, and what holds without it.
     Man {
-        /// Write one page a command into this folder instead
-        #[arg(long, value_name = "FOLDER")]
+        /// Which page
+        #[arg(value_enum, default_value_t = Page::Adit)]
+        page: Page,
+        /// Write all pages into this folder instead: one a command, and adit.toml.5
+        #[arg(long, value_name = "FOLDER", conflicts_with = "page")]
         dir: Option<PathBuf>,
     },
+}
+
+/// The pages of the manual by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Page {
+    /// The commands
+    Adit,
+    /// The configuration
+    #[value(name = "adit.toml")]
+    Toml,
 }
 
 /// `adit run`
@@ -160,6 +220,16 @@ pub struct Check {
     /// The file is a far end's, for adit reflect
     #[arg(long, conflicts_with = "effective")]
     pub reflect: bool,
+    /// Say for each tunnel how soon a cut is found, how long the way back takes, and how likely random loss alone makes it
+    /// degraded or down; tunnels with the same check stand together
+    #[arg(long, conflicts_with_all = ["effective", "reflect"])]
+    pub explain_rates: bool,
+    /// The round-trip time that --explain-rates takes for granted
+    #[arg(long, default_value = "20ms", requires = "explain_rates", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub rtt: Duration,
+    /// Print what --explain-rates says as JSON
+    #[arg(long, requires = "explain_rates")]
+    pub json: bool,
 }
 
 /// `adit discover`
@@ -168,6 +238,31 @@ pub struct Discover {
     /// Look into this network namespace, by name or path
     #[arg(long, value_name = "N", value_parser = Netns::read)]
     pub netns: Option<Netns>,
+}
+
+/// `adit import`
+#[derive(Debug, Arguments)]
+pub struct Import {
+    /// Files with answers of the API; - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Which end of the tunnels this host is: the customer's router, which has the customer endpoint and the other one of
+    /// interface_address; or the one that Cloudflare is in the export
+    #[arg(long, value_enum, default_value_t = Side::Customer, value_name = "SIDE")]
+    pub side: Side,
+    /// This host's outer address: tunnels that end at another one are left out, and those that name no customer endpoint
+    /// end here
+    #[arg(long, value_name = "ADDRESS")]
+    pub endpoint: Option<IpAddr>,
+}
+
+/// The ends of a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Side {
+    /// The customer's router
+    Customer,
+    /// Cloudflare's place
+    Cloudflare,
 }
 
 /// `adit status`
@@ -186,6 +281,16 @@ pub struct Status {
 /// `adit explain`
 #[derive(Debug, Arguments)]
 pub struct Explain {
+    /// The tunnel
+    pub tunnel: String,
+    /// Print JSON, as the local socket gives it
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `adit diagnose`
+#[derive(Debug, Arguments)]
+pub struct Diagnose {
     /// The tunnel
     pub tunnel: String,
     /// Print JSON, as the local socket gives it
@@ -225,6 +330,16 @@ pub enum RoutesCommand {
     },
 }
 
+/// `adit endpoints`
+#[derive(Debug, Arguments)]
+pub struct Endpoints {
+    /// Show one endpoint only, in full
+    pub endpoint: Option<String>,
+    /// Print JSON, as the local socket gives it
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `adit events`
 #[derive(Debug, Arguments)]
 pub struct Events {
@@ -242,18 +357,29 @@ pub struct Events {
 /// `adit drain`
 #[derive(Debug, Arguments)]
 pub struct Drain {
-    /// The tunnel
-    pub tunnel: String,
+    /// The tunnel, or several
+    #[arg(required = true, value_name = "TUNNEL")]
+    pub tunnels: Vec<String>,
     /// Make it as costly as if it were down; otherwise as if it were degraded
     #[arg(long)]
     pub down: bool,
+    /// End it by itself after so long, such as 2h or 90m
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub lasting: Option<Duration>,
+    /// End it by itself at this time, such as 2026-11-29T14:00:00Z (UTC)
+    #[arg(long, value_name = "TIME", conflicts_with = "lasting")]
+    pub until: Option<String>,
+    /// Why, for whoever looks at it: one line of at most 200 bytes
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
 }
 
 /// `adit undrain`
 #[derive(Debug, Arguments)]
 pub struct Undrain {
-    /// The tunnel
-    pub tunnel: String,
+    /// The tunnel, or several
+    #[arg(required = true, value_name = "TUNNEL")]
+    pub tunnels: Vec<String>,
 }
 
 /// `adit sa`
@@ -307,6 +433,24 @@ pub enum Sa {
         /// The first number to use, for keys = "static" only
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         at: Option<u64>,
+    },
+}
+
+/// `adit notify`
+#[derive(Debug, Subcommand)]
+pub enum Notify {
+    /// Send a test message to each [[notify]] of a configuration, or to one of them
+    ///
+    /// Runs the program, or asks the webhook, as the daemon's messenger does, and says what came of it: what the program
+    /// said and how it ended, what the webhook answered. The test is made by whoever runs this, not by the daemon, which
+    /// need not be there: under systemd the daemon's own walls are narrower (docs/notify.md). Exit code 1 if one of
+    /// them was not told.
+    Test {
+        /// Only the one of this name
+        sink: Option<String>,
+        /// Configuration file
+        #[arg(long, default_value = CONFIG, value_name = "FILE")]
+        config: PathBuf,
     },
 }
 

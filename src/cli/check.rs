@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Exit, Failure, Outcome};
-use super::{args, compat};
+use super::{args, compat, notify, rates};
 use crate::config::{Config, ReflectConfig};
 
 pub(super) fn run(args: &args::Check) -> Outcome {
@@ -18,6 +18,8 @@ pub(super) fn run(args: &args::Check) -> Outcome {
     let config = Config::load(&args.config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     if args.effective {
         write!(out, "{}", config.effective())?;
+    } else if args.explain_rates {
+        rates::print(&config, args, &mut out)?;
     } else {
         writeln!(out, "{path}: good: {}", contents(&config))?;
     }
@@ -27,7 +29,8 @@ pub(super) fn run(args: &args::Check) -> Outcome {
     for hint in &config.hints {
         let _ = writeln!(aside, "{} hint: {}", hint.location(), hint.message);
     }
-    for hint in compat::hints(&config) {
+    let hints = compat::hints(&config).into_iter().chain(notify::hints(&config)).chain(rates::hints(&config));
+    for hint in hints {
         let _ = writeln!(aside, "{path}: hint: {hint}");
     }
     Ok(Exit::Done)

@@ -9,6 +9,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::UnixStream;
 
@@ -26,6 +27,11 @@ pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
 /// Asks and waits for a whole JSON answer.
 pub(super) async fn get(socket: &Path, path: &str) -> Result<Value, Failure> {
     in_time(socket, whole(request(socket, Method::GET, path, Bytes::new()).await?)).await
+}
+
+/// Asks for something that may be long, and takes of it what is needed: the daemon has as long as for any request.
+pub(super) async fn get_as<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, Failure> {
+    whole(request(socket, Method::GET, path, Bytes::new()).await?).await
 }
 
 /// Asks for a change.
@@ -51,7 +57,7 @@ async fn in_time<T>(socket: &Path, work: impl Future<Output = Result<T, Failure>
     tokio::time::timeout(PATIENCE, work).await.map_err(late)?
 }
 
-async fn whole(response: Response<Incoming>) -> Result<Value, Failure> {
+async fn whole<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, Failure> {
     let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
     serde_json::from_slice(&body)
         .map_err(|error| Failure::new(Exit::Unreachable, format!("the daemon's answer is no JSON: {error}")))
@@ -61,14 +67,14 @@ async fn whole(response: Response<Incoming>) -> Result<Value, Failure> {
 pub(super) async fn lines(
     socket: &Path,
     path: &str,
-    mut to: impl FnMut(&[u8]) -> Result<(), Failure>,
+    mut to: impl AsyncFnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut body = request(socket, Method::GET, path, Bytes::new()).await?.into_body();
     let mut rest = Vec::new();
     while let Some(frame) = body.frame().await {
         rest.extend_from_slice(frame.map_err(broken)?.data_ref().map_or(&[][..], |bytes| bytes));
         while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
-            to(&rest[..end])?;
+            to(&rest[..end]).await?;
             rest.drain(..=end);
         }
     }

@@ -7,13 +7,14 @@ use serde_json::Value;
 
 use super::args;
 use super::client::{block_on, lines};
+use super::drain::user;
 use super::text::{coloured, printable, style_of, thousands};
 use super::{Exit, Outcome};
 
 pub(super) fn run(socket: &Path, args: &args::Events) -> Outcome {
     let path = format!("/v1/events?since={}&follow={}", args.since, args.follow);
     let colours = coloured(&io::stdout());
-    block_on(lines(socket, &path, |line| {
+    block_on(lines(socket, &path, async |line| {
         let mut out = io::stdout().lock();
         match serde_json::from_slice(line) {
             Ok(event) if !args.json => writeln!(out, "{}", sentence(&event, colours))?,
@@ -75,12 +76,22 @@ pub(super) fn what(event: &Value, colours: bool) -> String {
         "obstacle" => format!("{}: cannot be probed: {}", text("tunnel"), text("reason")),
         "need" if event["reason"].is_null() => format!("{} is there", text("need")),
         "need" => format!("{}: its tunnels fail until it is there", text("reason")),
+        "endpoint" if event["from"] == event["to"] => {
+            format!("endpoint {}: still {}; {}", text("endpoint"), state("to"), text("reason"))
+        }
+        "endpoint" => {
+            format!("endpoint {}: {} -> {}; {}", text("endpoint"), state("from"), state("to"), text("reason"))
+        }
         "association" => {
             let spi = |name: &str| format!("{:#x}", event[name].as_u64().unwrap_or(0));
             format!("{}: new pair of associations, SPI {} out, {} in", text("tunnel"), spi("spi_out"), spi("spi_in"))
         }
         "drain" => {
-            format!("{}: {}", text("tunnel"), if event["drained"] == true { "drained" } else { "no longer drained" })
+            let drained = if event["drained"] == true { "drained" } else { "no longer drained" };
+            let until = event["until"].as_str().map(|until| format!(" until {until}"));
+            let reason = event["reason"].as_str().map(|reason| format!(": {}", printable(reason)));
+            let by = user(&event["by"]).map(|user| format!(" (by {user})"));
+            format!("{}: {drained}{}", text("tunnel"), [until, reason, by].into_iter().flatten().collect::<String>())
         }
         "sample" => format!(
             "{}: {}",

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::args;
 use super::client::{block_on, escaped, get};
+use super::drain;
 use super::status::counted;
+use super::targets;
 use super::text::{ago, ahead, coloured, style_of, thousands};
 use super::{Exit, Outcome};
 
@@ -37,6 +39,10 @@ fn sentences(it: &Value, colours: bool) -> Vec<String> {
             if it["drained"] == true { ", an operator's drain included" } else { "" }
         ),
     ];
+    lines.extend(drain::in_full(&it["drain"]).map(|drain| format!("  drain    {drain}")));
+    let mut title = Some("targets");
+    lines
+        .extend(targets::lines(it).into_iter().map(|line| format!("  {:<8} {line}", title.take().unwrap_or_default())));
     for (name, label) in [("last_failure", "failure"), ("last_reject", "refused"), ("last_hint", "hint")] {
         if let (Some(at), Some(reason)) = (it[name]["at"].as_str(), it[name]["reason"].as_str()) {
             lines.push(format!("  {label:<8} {} ago: {reason}", ago(at)));

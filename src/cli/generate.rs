@@ -7,8 +7,8 @@ use std::path::Path;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::args::Args;
-use super::{Exit, Outcome};
+use super::args::{Args, Page};
+use super::{Exit, Outcome, manual};
 
 pub(super) fn completions(shell: Shell) -> Outcome {
     let mut script = Vec::new();
@@ -17,16 +17,24 @@ pub(super) fn completions(shell: Shell) -> Outcome {
     Ok(Exit::Done)
 }
 
-pub(super) fn man(folder: Option<&Path>) -> Outcome {
+pub(super) fn man(page: Page, folder: Option<&Path>) -> Outcome {
     if let Some(folder) = folder {
-        let written = fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Args::command(), folder));
-        written.map_err(|error| {
+        write_all(folder).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot write pages into {}: {error}", folder.display()))
         })?;
-    } else {
-        let mut page = Vec::new();
-        clap_mangen::Man::new(Args::command()).render(&mut page)?;
-        io::stdout().lock().write_all(&page)?;
+        return Ok(Exit::Done);
     }
+    let mut out = Vec::new();
+    match page {
+        Page::Adit => clap_mangen::Man::new(Args::command()).render(&mut out)?,
+        Page::Toml => out.extend(manual::page().into_bytes()),
+    }
+    io::stdout().lock().write_all(&out)?;
     Ok(Exit::Done)
+}
+
+fn write_all(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(Args::command(), folder)?;
+    fs::write(folder.join("adit.toml.5"), manual::page())
 }

@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | [`args`] | what can be typed, and its help |
 //! | `client` | questions to a running daemon over its local socket |
+//! | [`manual`] | the configuration's manual |
 //! | `log` | the log, to the journal or to standard error |
 //! | `text` | tables, colours, times |
+//! | `top` | the screen of all tunnels |
 //! | the others | the commands of their names |
 
 pub mod args;
@@ -13,12 +15,18 @@ mod check;
 mod client;
 mod compat;
 mod demo;
+mod diagnose;
 mod discover;
 mod drain;
+mod endpoints;
 mod events;
 mod explain;
 mod generate;
+mod import;
 mod log;
+pub mod manual;
+mod notify;
+mod rates;
 mod reflect;
 mod reload;
 pub mod replay;
@@ -26,7 +34,9 @@ mod routes;
 mod run;
 mod sa;
 mod status;
+mod targets;
 mod text;
+mod top;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -113,9 +123,13 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(demo),
         Command::Check(check) => check::run(&check),
         Command::Discover(discover) => discover::run(&discover),
+        Command::Import(import) => import::run(&import),
         Command::Status(status) => status::run(&socket, &status),
         Command::Explain(explain) => explain::run(&socket, &explain),
+        Command::Diagnose(diagnose) => diagnose::run(&socket, &diagnose),
         Command::Routes(routes) => routes::run(&socket, &routes),
+        Command::Endpoints(endpoints) => endpoints::run(&socket, &endpoints),
+        Command::Top => top::run(&socket),
         Command::Events(events) => events::run(&socket, &events),
         Command::Drain(drain) => drain::drain(&socket, &drain),
         Command::Undrain(undrain) => drain::undrain(&socket, &undrain),
@@ -123,9 +137,11 @@ pub fn main() -> ExitCode {
         Command::Sa(sa) => sa::run(&socket, &sa),
         Command::Replay(replay) => replay::run(&replay),
         Command::Reflect(reflect) => reflect::run(&reflect),
+        Command::Notify(notify) => notify::run(&notify),
+        Command::Messenger => run::messenger(),
         Command::Prober => run::prober(),
         Command::Completions { shell } => generate::completions(shell),
-        Command::Man { dir } => generate::man(dir.as_deref()),
+        Command::Man { page, dir } => generate::man(page, dir.as_deref()),
     };
     let exit = outcome.unwrap_or_else(|failure| {
         match failure.exit {

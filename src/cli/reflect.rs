@@ -104,5 +104,6 @@ fn far(tunnel: &Tunnel, pair: Option<Pair>) -> Option<FarTunnel> {
         Encapsulation::Esp(shape) => Wrap::Esp { pair: Box::new(pair?), udp: shape.udp() },
         Encapsulation::Device => return None,
     };
-    Some(FarTunnel { name: name.clone(), outer: onion.outer, inner: onion.inner, wrap })
+    let further = tunnel.targets.as_ref().map(|targets| targets.further.clone()).unwrap_or_default();
+    Some(FarTunnel { name: name.clone(), outer: onion.outer, inner: onion.inner, further, wrap })
 }

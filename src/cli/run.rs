@@ -11,6 +11,7 @@ use super::args;
 use super::log;
 use super::{Exit, Failure, Outcome};
 use crate::config::{Config, Texts};
+use crate::daemon::messenger;
 use crate::daemon::prober::{self, NotBegun};
 use crate::daemon::steward::{Signal, Steward};
 use crate::io::local::UnknownGroup;
@@ -46,6 +47,19 @@ pub(super) fn prober() -> Outcome {
         NotBegun::Config(problems) => Failure::new(Exit::BadInput, problems.to_string()),
         NotBegun::System(error) => error.into(),
     })
+}
+
+/// The messenger of a steward that is at the other end of standard input.
+pub(super) fn messenger() -> Outcome {
+    let dumpable = keep_secrets();
+    let line = io::stdin().as_fd().try_clone_to_owned()?;
+    let begin_log = || {
+        let log = log::start("messenger");
+        warn_of(dumpable);
+        log
+    };
+    messenger::serve(line, begin_log)?;
+    Ok(Exit::Done)
 }
 
 /// What is wrong with the configuration is told as such, though only this machine could say so.

@@ -8,8 +8,13 @@ use serde_json::Value;
 
 use super::args;
 use super::client::{block_on, escaped, get};
+use super::drain;
+use super::targets;
 use super::text::{Cell, Table, ago, coloured, millis, style_of, thousands};
 use super::{Exit, Failure, Outcome, conclude};
+
+/// Drained tunnels that are told one by one.
+const DRAINS: usize = 20;
 
 pub(super) fn run(socket: &Path, args: &args::Status) -> Outcome {
     block_on(async {
@@ -53,6 +58,7 @@ async fn look(socket: &Path, args: &args::Status) -> Result<(Vec<String>, Value,
             let all = get(socket, "/v1/tunnels").await?;
             let mut lines = if args.json { Vec::new() } else { held(socket).await? };
             lines.extend(table(&all).lines(colours));
+            lines.extend(drains(&all));
             Ok((lines, all, Exit::Done))
         }
     }
@@ -83,6 +89,23 @@ pub(super) fn table(all: &Value) -> Table {
         ]);
     }
     table
+}
+
+/// What is to be said of drained tunnels, below the table; of very many not each.
+fn drains(all: &Value) -> Vec<String> {
+    let tunnels = all["tunnels"].as_array().into_iter().flatten();
+    let told = tunnels.filter(|tunnel| tunnel["drain"]["until"].is_string() || tunnel["drain"]["reason"].is_string());
+    let mut lines = Vec::new();
+    let mut left = 0_usize;
+    for tunnel in told {
+        match drain::words(&tunnel["drain"]) {
+            Some(words) if lines.len() < DRAINS => lines.push(format!("{}: {words}", text(&tunnel["name"]))),
+            Some(_) => left += 1,
+            None => {}
+        }
+    }
+    lines.extend((left > 0).then(|| format!("and {left} more are drained")));
+    lines
 }
 
 fn state(tunnel: &Value) -> String {
@@ -126,7 +149,7 @@ fn penalty(tunnel: &Value) -> String {
 }
 
 /// A reason with its time.
-fn dated(value: &Value) -> String {
+pub(super) fn dated(value: &Value) -> String {
     if value.is_null() {
         "-".to_owned()
     } else {
@@ -135,11 +158,13 @@ fn dated(value: &Value) -> String {
 }
 
 fn one(tunnel: &Value, colours: bool) -> Vec<String> {
-    let lines = [
+    let head = [
         ("tunnel", text(&tunnel["name"])),
         ("state", since(tunnel, colours)),
         ("reason", text(&tunnel["reason"])),
         ("penalty", penalty(tunnel)),
+    ];
+    let rest = [
         ("probes", probes(tunnel)),
         ("loss", losses(tunnel)),
         ("last 30", format!("{} answered", last(tunnel))),
@@ -149,7 +174,11 @@ fn one(tunnel: &Value, colours: bool) -> Vec<String> {
         ("last refused", dated(&tunnel["last_reject"])),
         ("last hint", dated(&tunnel["last_hint"])),
     ];
-    lines.map(|(name, value)| format!("{name:<13} {value}")).to_vec()
+    let drain = drain::in_full(&tunnel["drain"]).map(|drain| ("drain", drain));
+    let mut title = Some("targets");
+    let targets = targets::lines(tunnel).into_iter().map(|line| (title.take().unwrap_or_default(), line));
+    let lines = head.into_iter().chain(drain).chain(targets).chain(rest);
+    lines.map(|(name, value)| format!("{name:<13} {value}")).collect()
 }
 
 fn since(tunnel: &Value, colours: bool) -> String {

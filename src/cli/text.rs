@@ -15,9 +15,9 @@ pub(super) fn coloured(stream: &impl IsTerminal) -> bool {
 /// The colour of a state. The word itself stands beside it, so nobody needs to see colours.
 pub(super) fn style_of(state: &str) -> Style {
     match state {
-        "healthy" => AnsiColor::Green.on_default(),
+        "healthy" | "reachable" => AnsiColor::Green.on_default(),
         "degraded" => AnsiColor::Yellow.on_default(),
-        "down" => AnsiColor::Red.on_default().bold(),
+        "down" | "unreachable" => AnsiColor::Red.on_default().bold(),
         _ => Style::new().dimmed(),
     }
 }
@@ -89,11 +89,20 @@ impl Table {
     }
 }
 
-/// A text in which nothing moves a terminal's cursor: the kernel lets a device have nearly any name.
+/// A text in which nothing moves a terminal's cursor, ends a line or turns the direction of what follows: the kernel
+/// lets a device have nearly any name.
 pub(super) fn printable(text: &str) -> String {
-    let escaped =
-        |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
+    let escaped = |letter: char| {
+        if letter.is_control() || is_hidden(letter) { letter.escape_default().to_string() } else { letter.to_string() }
+    };
     text.chars().map(escaped).collect()
+}
+
+/// Letters that are not seen and change how others are: separators of lines, marks of direction (Unicode UAX 9),
+/// and those without any width that no script needs.
+fn is_hidden(letter: char) -> bool {
+    matches!(letter,
+        '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// How long ago an RFC 3339 time was: `12s`, `5m 3s`, `2h 1m`, `3d 4h`.
@@ -114,8 +123,21 @@ pub(super) fn ahead(at: &str) -> String {
     }
 }
 
+/// An RFC 3339 time in UTC for people: `14:00 UTC`, and the day where that is another one.
+pub(super) fn clock(at: &str) -> String {
+    let today = humantime::format_rfc3339_seconds(now()).to_string();
+    match (at.split_once('T'), today.split_once('T')) {
+        (Some((day, time)), Some((today, _))) => {
+            let time = time.get(..5).unwrap_or(time);
+            if day == today { format!("{time} UTC") } else { format!("{day} {time} UTC") }
+        }
+        _ => printable(at),
+    }
+}
+
+/// Now, for what is shown.
 #[expect(clippy::disallowed_methods, reason = "shown to a person; decides nothing")]
-fn now() -> SystemTime {
+pub(super) fn now() -> SystemTime {
     SystemTime::now()
 }
 
@@ -158,5 +180,11 @@ mod tests {
         table.row(vec!["a\u{1b}[2Jb".into()]);
         assert_eq!(table.lines(false)[1], r"a\u{1b}[2Jb");
         assert_eq!(printable("zürich → ams-1"), "zürich → ams-1");
+    }
+
+    #[test]
+    fn a_name_can_not_turn_the_direction_of_what_follows() {
+        assert_eq!(printable("a\u{202e}b\u{2066}c\u{200f}\u{2028}d"), r"a\u{202e}b\u{2066}c\u{200f}\u{2028}d");
+        assert_eq!(printable("東京 नमस्ते"), "東京 नमस्ते");
     }
 }

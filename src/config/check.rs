@@ -7,6 +7,7 @@ use super::key_file::{self, KeyFile};
 use super::rules::WrittenRules;
 use super::section::{Section, expected};
 use super::source::Report;
+use super::targets::{self, Addresses};
 use super::tree::{At, Placed, Value};
 use super::{defaults, notation, possible};
 use crate::engine::health::Rules;
@@ -79,6 +80,9 @@ pub(super) struct HealthCheck {
     timeout: Option<Placed<Timeout>>,
     early_retry: Option<Placed<bool>>,
     target: Option<Placed<IpAddr>>,
+    targets: Option<Placed<Addresses>>,
+    quorum: Option<Placed<u32>>,
+    is_own_quorum: bool,
     return_path: Option<Placed<ReturnPath>>,
     size: Option<Placed<u16>>,
     mark_key: Option<Placed<KeyFile<payload::Key>>>,
@@ -100,11 +104,15 @@ impl HealthCheck {
             timeout: section.read("timeout", timeout),
             early_retry: section.boolean("early_retry", defaults::EARLY_RETRY),
             target: section.address("target", "192.0.2.1"),
+            targets: targets::read(&mut section),
+            quorum: targets::quorum(&mut section),
+            is_own_quorum: section.has("quorum"),
             return_path: section.choice("return_path", &[("strict", ReturnPath::Strict), ("any", ReturnPath::Any)]),
             size: size(&mut section),
             mark_key: key_file::mark(&mut section),
             rules: WrittenRules::read(&mut section, title),
         };
+        read.refuse_twice(section.report());
         section.finish();
         read
     }
@@ -123,7 +131,11 @@ impl HealthCheck {
             cadence: self.cadence.or(below.cadence),
             timeout: self.timeout.or(below.timeout),
             early_retry: self.early_retry.or(below.early_retry),
-            target: self.target.or(below.target),
+            // They say the same in two ways.
+            target: if self.targets.is_some() { None } else { self.target.or(below.target) },
+            targets: if self.target.is_some() { None } else { self.targets.clone().or_else(|| below.targets.clone()) },
+            quorum: self.quorum.or(below.quorum),
+            is_own_quorum: self.is_own_quorum,
             return_path: self.return_path.or(below.return_path),
             size: self.size.or(below.size),
             mark_key: self.mark_key.clone().or_else(|| below.mark_key.clone()),
@@ -152,6 +164,28 @@ impl HealthCheck {
     /// The far inner address that was asked for.
     pub(super) const fn target(&self) -> Option<Placed<IpAddr>> {
         self.target
+    }
+
+    /// The same, of several.
+    pub(super) const fn targets(&self) -> Option<&Placed<Addresses>> {
+        self.targets.as_ref()
+    }
+
+    /// How many of them must answer, as it was written.
+    pub(super) const fn quorum(&self) -> Option<Placed<u32>> {
+        self.quorum
+    }
+
+    /// The same, where the tunnel itself says so: among the defaults it speaks to those with several targets.
+    pub(super) fn own_quorum(&self) -> Option<Placed<u32>> {
+        self.quorum.filter(|_| self.is_own_quorum)
+    }
+
+    fn refuse_twice(&self, report: &Report) {
+        if let (Some(_), Some(targets)) = (&self.target, &self.targets) {
+            let why = "`targets` and `target` say the same thing twice; keep one of the two";
+            report.add(targets.at, why.to_owned());
+        }
     }
 
     /// The payload's size, and where it was written.

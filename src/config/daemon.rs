@@ -1,9 +1,11 @@
 //! `[daemon]`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::section::Section;
-use super::{defaults, refused};
+use super::defaults;
+use super::section::{Section, expected};
+use super::tree::{Placed, Value};
 
 /// The daemon's own settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +23,10 @@ pub struct Daemon {
     pub state_dir: PathBuf,
     /// The file that every sample is recorded in, for `adit replay`.
     pub record: Option<PathBuf>,
+    /// Where the metrics are served over TCP, besides the local socket: to everybody who reaches that address.
+    pub metrics: Option<SocketAddr>,
+    /// Whether the status page is served there, too.
+    pub status_page: bool,
 }
 
 impl Default for Daemon {
@@ -31,6 +37,8 @@ impl Default for Daemon {
             admin_group: None,
             state_dir: PathBuf::from(defaults::STATE_DIR),
             record: None,
+            metrics: None,
+            status_page: false,
         }
     }
 }
@@ -39,7 +47,8 @@ impl Daemon {
     /// The keys whose values are others in `other`, which a running daemon cannot take.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
-        let Self { socket, socket_group, admin_group, state_dir, record } = other;
+        // What is served over TCP follows a reload.
+        let Self { socket, socket_group, admin_group, state_dir, record, metrics: _, status_page: _ } = other;
         let same = [
             ("socket", &self.socket == socket),
             ("socket_group", &self.socket_group == socket_group),
@@ -53,14 +62,16 @@ impl Daemon {
     pub(super) fn read(root: &mut Section<'_>) -> Self {
         let usual = Self::default();
         let Some(mut section) = root.section("daemon", "[daemon]") else { return usual };
+        let (metrics, status_page) = web(&mut section);
         let daemon = Self {
             socket: socket(&mut section).unwrap_or(usual.socket),
             socket_group: group(&mut section, "socket_group"),
             admin_group: group(&mut section, "admin_group"),
             state_dir: path(&mut section, "state_dir", defaults::STATE_DIR).unwrap_or(usual.state_dir),
             record: path(&mut section, "record", "/var/lib/adit/record.jsonl"),
+            metrics,
+            status_page,
         };
-        refused::daemon(&mut section);
         section.finish();
         daemon
     }
@@ -82,4 +93,60 @@ fn socket(section: &mut Section<'_>) -> Option<PathBuf> {
         section.report().add(socket.at, format!("`socket` {why}; write socket = {:?}", defaults::SOCKET));
     }
     Some(socket.value)
+}
+
+/// Where the metrics are served over TCP, and whether the status page is, too.
+fn web(section: &mut Section<'_>) -> (Option<SocketAddr>, bool) {
+    let metrics = section.text("metrics", ADDRESS, defaults::METRICS, listening);
+    let page = section.boolean("status_page", true);
+    if let Some(Placed { at, value: true }) = page
+        && !section.has("metrics")
+    {
+        let why = "needs a place to be served at";
+        section.report().add(at, format!("`status_page` {why}; write metrics = {:?}, too", defaults::METRICS));
+    }
+    if let Some(Placed { at, value }) = metrics
+        && !value.ip().to_canonical().is_loopback()
+    {
+        let (who, more) = (
+            "whoever reaches this address can read",
+            if page.is_some_and(|page| page.value) {
+                "the status page with all tunnels, routes and events, and the metrics"
+            } else {
+                "the names and prefixes in the metrics"
+            },
+        );
+        let remedy = format!("a firewall should say who that is, or write metrics = {:?}", defaults::METRICS);
+        section.report().hint(at, format!("`metrics`: {who} {more}, without a password and unencrypted; {remedy}"));
+    }
+    (metrics.map(|metrics| metrics.value), page.is_some_and(|page| page.value))
+}
+
+const ADDRESS: &str = "an IP address and a port";
+
+/// Names would have to be looked up, and may mean another address tomorrow.
+fn listening(text: &str) -> Result<SocketAddr, String> {
+    let wrong = |kind: &str, example: &str| {
+        Err(expected(kind, &Value::Text(text.to_owned()), "metrics", &format!("{example:?}")))
+    };
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.port() == 0 => {
+            let example = SocketAddr::new(address.ip(), defaults::METRICS_PORT).to_string();
+            wrong("an address and a port from 1 to 65535", &example)
+        }
+        Ok(address) if address.ip().is_multicast() => wrong("an address of this host", defaults::METRICS),
+        Ok(address) => Ok(address),
+        Err(_) => wrong(ADDRESS, &meant(text)),
+    }
+}
+
+/// What was perhaps meant: an address without a port, a port without an address.
+fn meant(text: &str) -> String {
+    let bare = text.trim_matches(['[', ']']).parse().ok();
+    let port = text.rsplit(':').next().and_then(|port| port.parse().ok()).filter(|port| *port != 0);
+    match (bare, port) {
+        (Some(address), _) => SocketAddr::new(address, defaults::METRICS_PORT).to_string(),
+        (None, Some(port)) => SocketAddr::from(([127, 0, 0, 1], port)).to_string(),
+        (None, None) => defaults::METRICS.to_owned(),
+    }
 }

@@ -22,6 +22,11 @@ pub const SOCKET_PATH_MAX: usize = 107;
 /// `daemon.state_dir`.
 pub const STATE_DIR: &str = "/var/lib/adit";
 
+/// What `daemon.metrics` is in examples; nothing is served over TCP unless it is written.
+pub const METRICS: &str = "127.0.0.1:9911";
+/// Its port.
+pub const METRICS_PORT: u16 = 9911;
+
 /// `tunnel.ttl`: hops; what hosts use for their own packets (RFC 1700's recommendation).
 pub const TTL: u8 = 64;
 /// `tunnel.dscp`: CS6, network control (RFC 4594 section 3.1): a probe must not be dropped because
@@ -106,9 +111,43 @@ pub const RULE_PRIORITY: RangeInclusive<u32> = 1..=32_765;
 /// `rule.destination_port`; the kernel takes no rule about port 65535 (`fib_rule_port_range_valid`).
 pub const PORT: RangeInclusive<u16> = 1..=65_534;
 
+/// So many endpoints at most: each is a few lines of the metrics.
+pub const ENDPOINTS_MAX: usize = 4_096;
+/// `endpoint.interval`: what Cloudflare's endpoint checks take.
+pub const ENDPOINT_INTERVAL: Duration = Duration::from_secs(600);
+/// From what a host that is nobody's router should be asked to what is hardly a check any more.
+pub const ENDPOINT_INTERVAL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
+/// `endpoint.retry_interval`: a route has moved by then, and nobody wants to wait for ten minutes to see it.
+pub const ENDPOINT_RETRY: Duration = Duration::from_secs(30);
+/// `endpoint.timeout`: the path beyond the far router adds to that through the tunnel.
+pub const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(1);
+/// `endpoint.count`: one that is lost is loss, and not the end of a path.
+pub const ENDPOINT_COUNT: u32 = 3;
+/// More in a round would be load rather than a question.
+pub const ENDPOINT_COUNT_RANGE: RangeInclusive<u32> = 1..=20;
+
 /// `reflect.state_dir`.
 pub const REFLECT_STATE_DIR: &str = "/var/lib/adit-reflect";
 /// `fault.after` and `fault.for`: longer than any test.
 pub const FAULT_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(30 * 86_400);
 /// `fault.delay` and `fault.jitter`.
 pub const FAULT_DELAY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
+
+/// `notify.timeout`: longer than a mail server takes on a bad day.
+pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
+/// From what a local program needs to what nobody would wait for.
+pub const NOTIFY_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(300);
+/// `notify.batch`: tunnels that share a path go down within a second of each other.
+pub const NOTIFY_BATCH: Duration = Duration::from_secs(1);
+/// Longer than a minute is no news any more.
+pub const NOTIFY_BATCH_RANGE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
+/// `notify.repeat` for states: as long as the rules' own memory of a failure.
+pub const NOTIFY_REPEAT: Duration = Duration::from_secs(300);
+/// `notify.repeat` for an objective.
+pub const NOTIFY_SLO_REPEAT: Duration = Duration::from_secs(3_600);
+/// Zero is never held back; a week is what Cloudflare's alerts have at most.
+pub const NOTIFY_REPEAT_RANGE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(7 * 86_400);
+/// `notify.slo_window`, which Cloudflare's alerts have, too.
+pub const SLO_WINDOW: Duration = Duration::from_secs(300);
+/// From a few probes at the highest rate to two days for twelve times as long.
+pub const SLO_WINDOW_RANGE: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(4 * 3_600);

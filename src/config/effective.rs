@@ -1,6 +1,7 @@
 //! A configuration written out again, with everything that it did not say filled in.
 
 use super::check::Cadence;
+use super::endpoint::Endpoint;
 use super::kernel::{Kernel, NotifyRoutes, OnExit};
 use super::lines::Lines;
 use super::names::Netns;
@@ -23,8 +24,10 @@ pub(super) fn text(config: &Config) -> String {
     config.tunnels.iter().for_each(|tunnel| self::tunnel(tunnel, &mut lines));
     config.routes.iter().for_each(|route| self::route(route, config, &mut lines));
     config.policy.iter().for_each(|(netns, rule)| self::rule(netns.as_ref(), rule, &mut lines));
+    config.endpoints.iter().for_each(|endpoint| self::endpoint(endpoint, &mut lines));
     kernel(&config.kernel, &mut lines);
     fail_static(config.fail_static, &mut lines);
+    config.notify.iter().for_each(|notify| super::notify::write(notify, &mut lines));
     lines.into_text()
 }
 
@@ -36,6 +39,10 @@ fn daemon(daemon: &Daemon, lines: &mut Lines) {
     }
     lines.path("state_dir", &daemon.state_dir);
     daemon.record.iter().for_each(|record| lines.path("record", record));
+    if let Some(address) = daemon.metrics {
+        lines.text("metrics", address.to_string());
+        lines.line("status_page", daemon.status_page);
+    }
 }
 
 fn tunnel(tunnel: &Tunnel, lines: &mut Lines) {
@@ -90,6 +97,12 @@ fn health_check(tunnel: &Tunnel, lines: &mut Lines) {
     }
     lines.line("early_retry", check.early_retry);
     tunnel.written.target.iter().for_each(|target| lines.text("target", target.to_string()));
+    if let Some(targets) = &tunnel.targets {
+        let all = std::iter::once(tunnel.onion.inner.far()).chain(targets.further.iter().copied());
+        let all: Vec<String> = all.map(|target| format!("\"{target}\"")).collect();
+        lines.line("targets", format_args!("[{}]", all.join(", ")));
+        lines.line("quorum", targets.quorum);
+    }
     lines.text(
         "return_path",
         match check.return_path {
@@ -180,6 +193,19 @@ fn rule(netns: Option<&Netns>, rule: &Rule, lines: &mut Lines) {
         );
     }
     netns.iter().for_each(|netns| lines.text("netns", netns.to_string()));
+}
+
+fn endpoint(endpoint: &Endpoint, lines: &mut Lines) {
+    lines.header("[[endpoint]]");
+    lines.text("name", &endpoint.name);
+    lines.text("address", endpoint.address.to_string());
+    endpoint.source.iter().for_each(|source| lines.text("source", source.to_string()));
+    endpoint.netns.iter().for_each(|netns| lines.text("netns", netns.to_string()));
+    lines.line("mark", endpoint.mark);
+    lines.text("interval", written(endpoint.interval));
+    lines.text("retry_interval", written(endpoint.retry_interval));
+    lines.text("timeout", written(endpoint.timeout));
+    lines.line("count", endpoint.count);
 }
 
 fn fail_static(fail_static: Option<FailStatic>, lines: &mut Lines) {

@@ -118,14 +118,7 @@ pub(super) fn inner(
     interface: Option<Placed<Interface>>,
     target: Option<Placed<IpAddr>>,
 ) -> Option<Ends> {
-    let ends = match direction {
-        Direction::Bidirectional => {
-            let why = "the inner addresses of a bidirectional probe come from it";
-            section.require("interface_address", why, "\"10.100.0.8/31\"");
-            interface?.value.ends
-        }
-        Direction::Unidirectional => outer?,
-    };
+    let ends = between(section, direction, outer, interface)?;
     let Some(target) = target else { return Some(ends) };
     if let Some(why) = wrong_target(target.value, ends, direction) {
         section.report().add(target.at, format!("`target` is {}, {why}", target.value));
@@ -134,7 +127,24 @@ pub(super) fn inner(
     Ends::new(ends.local(), target.value)
 }
 
-fn wrong_target(target: IpAddr, ends: Ends, direction: Direction) -> Option<String> {
+/// The same, without a target.
+pub(super) fn between(
+    section: &Section<'_>,
+    direction: Direction,
+    outer: Option<Ends>,
+    interface: Option<Placed<Interface>>,
+) -> Option<Ends> {
+    match direction {
+        Direction::Bidirectional => {
+            let why = "the inner addresses of a bidirectional probe come from it";
+            section.require("interface_address", why, "\"10.100.0.8/31\"");
+            interface.map(|interface| interface.value.ends)
+        }
+        Direction::Unidirectional => outer,
+    }
+}
+
+pub(super) fn wrong_target(target: IpAddr, ends: Ends, direction: Direction) -> Option<String> {
     if let Some(why) = unusable(target) {
         return Some(why.to_owned());
     }

@@ -6,7 +6,7 @@ use crate::engine::FailStatic;
 use crate::engine::health::Ratio;
 
 /// Half of the tunnels.
-const SHARE: Ratio = Ratio(500_000);
+pub(super) const SHARE: Ratio = Ratio(500_000);
 const LEAST: Ratio = Ratio(10_000);
 
 /// Reads `[fail_static]`; `None` if this host is never suspected.

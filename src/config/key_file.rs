@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use super::section::Section;
 use super::texts::KeyText;
 use super::tree::Placed;
+use crate::notice::Headers;
 use crate::wire::payload::Key;
 
 /// A key and the file that it came from. Without `Debug`, as the key is.
@@ -27,11 +28,13 @@ pub(super) struct KeyFile<K> {
 /// The bytes of a key; wiped when dropped.
 pub(super) type Bytes = Zeroizing<Vec<u8>>;
 
-/// What is read of a file at most: the longest key is 64 bytes, in whatever notation.
-const READ_MAX: usize = 1_024;
+/// What is read of a file at most: headers of a webhook may hold a long token.
+const READ_MAX: usize = 8_192;
+/// The longest text of a key: it has 64 bytes at most, in whatever notation.
+const TEXT_MAX: usize = 1_024;
 
 /// Every key of the configuration that names such a file.
-pub(super) const KEYS: [&str; 3] = ["mark_key_file", "key_out_file", "key_in_file"];
+pub(super) const KEYS: [&str; 4] = ["mark_key_file", "key_out_file", "key_in_file", "header_file"];
 
 /// Reads `key` of a section, which is one of [`KEYS`], and takes what is in the file that it names. `what` is the key that is wanted, for
 /// messages; `make` makes it of the bytes that were found, or `None` where those are too many or few.
@@ -62,6 +65,30 @@ pub(super) fn mark(section: &mut Section<'_>) -> Option<Placed<KeyFile<Key>>> {
     const WHAT: &str = "a key of 16 bytes, as 32 hex digits or base64,";
     let make = |bytes: Bytes| bytes.first_chunk().filter(|_| bytes.len() == 16).map(|key| Key::new(*key));
     read(section, "mark_key_file", "/etc/adit/keys/mark", WHAT, make)
+}
+
+/// Reads `header_file` of a section: the headers that a webhook is sent.
+pub(super) fn headers(section: &mut Section<'_>) -> Option<Placed<Headers>> {
+    const WHAT: &str = "Authorization: Bearer … or another header, a line each,";
+    let path = section.path("header_file", "/etc/adit/keys/webhook.headers")?;
+    let text = section.report().key(&path.value);
+    let read = || {
+        let text = text.ok_or_else(|| "was not gathered with the configuration".to_owned())?;
+        let text = text.as_ref().map_err(|unread| unread.explained(WHAT))?;
+        let too_long = (text.len() >= READ_MAX).then(|| format!("is longer than {} bytes", READ_MAX - 1));
+        too_long.map_or(Ok(()), Err)?;
+        let text = std::str::from_utf8(text).map_err(|_| "is not UTF-8".to_owned())?;
+        Headers::read(path.value.clone(), text)
+    };
+    match read() {
+        Ok(headers) => Some(Placed { at: path.at, value: headers }),
+        Err(why) => {
+            let remedy =
+                if why.contains("write ") || why.contains("run ") { "" } else { "; write Name: value into it" };
+            section.report().add(path.at, format!("`header_file` {:?}: {why}{remedy}", path.value));
+            None
+        }
+    }
 }
 
 /// Why what is in a key file is not known.
@@ -166,7 +193,7 @@ fn text(file: File) -> Result<Bytes, String> {
 /// # Errors
 /// What it holds instead, without repeating it.
 pub fn decode(text: &[u8]) -> Result<Bytes, String> {
-    if text.len() >= READ_MAX {
+    if text.len() >= TEXT_MAX {
         return Err("is longer than any key".to_owned());
     }
     let words = || text.split(u8::is_ascii_whitespace);
@@ -215,7 +242,7 @@ mod tests {
     #[test]
     fn what_is_neither_hex_nor_base64_is_refused() {
         assert_eq!(decoded("0xabc").unwrap_err(), "holds 3 hex digits, an odd number");
-        assert_eq!(decoded(&"a".repeat(READ_MAX)).unwrap_err(), "is longer than any key");
+        assert_eq!(decoded(&"a".repeat(TEXT_MAX)).unwrap_err(), "is longer than any key");
         for text in ["correct horse!", "8PHy8/T19vf4+fr7/P3+/w", "8PHy8_T19vf4-fr7_P3-_w==", "\u{0}", "ä", "0x 0x-"] {
             assert_eq!(decoded(text).unwrap_err(), "holds something else than hex digits or base64", "{text}");
         }

@@ -59,3 +59,8 @@ impl Lines {
         self.0
     }
 }
+
+/// Words for a comment: names and descriptions from elsewhere may hold anything, and a comment ends with its line.
+pub(super) fn plain(text: impl Display) -> String {
+    text.to_string().escape_debug().to_string()
+}

@@ -17,6 +17,8 @@
 //! | `notation` | durations, shares, DSCP names, marks, ports |
 //! | `names` | what a tunnel, a namespace, a device can be called |
 //! | `daemon`, `tunnel`, `encapsulation`, `esp`, `ends`, `check`, `rules`, `route`, `kernel`, `fail_static`, `reflect` | a section each |
+//! | `endpoint` | `[[endpoint]]` |
+//! | `notify` | `[[notify]]`: who is told of what, and how |
 //! | `policy` | `[[rule]]`: policy rules, where `rules` are those of health |
 //! | `hops` | next hops that the kernel cannot take, or not keep apart |
 //! | `apart` | what two tunnels cannot share |
@@ -25,11 +27,13 @@
 //! | `refused` | what later versions will do |
 //! | `defaults` | every default and limit |
 //! | `effective` | a configuration written out again |
+//! | [`reference`] | every key in words, for the manual |
 //! | [`propose`] | a configuration from what the kernel has |
+//! | [`import`] | a configuration from a Cloudflare export |
 //! | `lines` | TOML, line by line |
 //! | `near` | "did you mean" |
 //!
-//! May import: `engine`, `steer` and `wire` for the values that it makes, `reflect::plan`.
+//! May import: `engine`, `notice`, `steer` and `wire` for the values that it makes, `reflect::plan`.
 
 mod apart;
 mod check;
@@ -37,26 +41,30 @@ mod daemon;
 pub mod defaults;
 mod effective;
 mod encapsulation;
+mod endpoint;
 mod ends;
 mod esp;
 mod fail_static;
 mod hops;
+pub mod import;
 mod kernel;
 mod key_file;
 mod lines;
 mod names;
 mod near;
 mod notation;
+mod notify;
 mod policy;
 mod possible;
 mod problem;
 pub mod propose;
+pub mod reference;
 mod reflect;
-mod refused;
 mod route;
 mod rules;
 mod section;
 mod source;
+mod targets;
 mod texts;
 mod tree;
 mod tunnel;
@@ -65,6 +73,7 @@ use std::path::Path;
 
 pub use check::{Cadence, Rate};
 pub use daemon::Daemon;
+pub use endpoint::Endpoint;
 pub use kernel::{Kernel, NotifyRoutes, OnExit};
 pub use key_file::decode as key_text;
 pub use names::{Netns, Place};
@@ -76,6 +85,7 @@ pub use tunnel::{Esp, Tunnel};
 
 use crate::engine::health::Rules;
 use crate::engine::{FailStatic, Route};
+use crate::notice::Notify;
 use crate::steer::Rule;
 use esp::Side;
 use section::Section;
@@ -101,6 +111,10 @@ pub struct Config {
     pub fail_static: Option<FailStatic>,
     /// The policy rules, each with its network namespace; `None` is the one where adit runs.
     pub policy: Vec<(Option<Netns>, Rule)>,
+    /// What is probed in no tunnel.
+    pub endpoints: Vec<Endpoint>,
+    /// Who is told of what.
+    pub notify: Vec<Notify>,
     /// What is allowed, and may yet not be meant.
     pub hints: Vec<Problem>,
 }
@@ -147,12 +161,25 @@ impl Config {
         let (routes, places) = route::read_all(&mut root, &tunnels, &kernel);
         let fail_static = fail_static::read(&mut root);
         let policy = policy::read_all(&mut root, &kernel);
-        refused::sections(&mut root);
+        let endpoints = endpoint::read_all(&mut root);
+        let notify = notify::read_all(&mut root, &tunnels);
         for key in ["reflect", "fault"] {
             root.refuse(key, "belongs in the configuration of `adit reflect`, not of `adit run`; remove it");
         }
         root.finish();
         let Tunnels { list: tunnels, rules, .. } = tunnels;
-        report.conclude(|hints| Self { daemon, rules, tunnels, routes, places, kernel, fail_static, policy, hints })
+        report.conclude(|hints| Self {
+            daemon,
+            rules,
+            tunnels,
+            routes,
+            places,
+            kernel,
+            fail_static,
+            policy,
+            endpoints,
+            notify,
+            hints,
+        })
     }
 }

@@ -1,5 +1,6 @@
 //! Names: of tunnels, network namespaces, places, devices and groups.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -81,6 +82,34 @@ pub(super) fn tunnel(text: &str) -> Result<String, String> {
     let kept = kept.trim_start_matches(['.', '-']);
     let proposed = if kept.is_empty() { "ams-1" } else { kept };
     Err(format!("{wrong}; use the letters a to z, A to Z, 0 to 9, \".\", \"_\" and \"-\": write name = {proposed:?}"))
+}
+
+/// Names for tunnels that are made of words from elsewhere, each of them once.
+#[derive(Debug, Default)]
+pub(super) struct Free {
+    /// Those given out, each with the number that a second one of it gets.
+    taken: BTreeMap<String, u32>,
+}
+
+impl Free {
+    /// The word, as far as a tunnel can be called so and no other is.
+    pub(super) fn of(&mut self, word: &str) -> String {
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let kept = word.chars().skip_while(|c| !c.is_ascii_alphanumeric() && *c != '_').take(NAME_MAX);
+        let kept: String = kept.map(|c| if letter(c) { c } else { '-' }).collect();
+        let base = if kept.is_empty() { "tunnel".to_owned() } else { kept };
+        let mut name = base.clone();
+        let mut number = self.taken.get(&base).copied().unwrap_or(1);
+        while self.taken.contains_key(&name) {
+            number = number.saturating_add(1);
+            let suffix = format!("-{number}");
+            let room = base.len().min(NAME_MAX - suffix.len());
+            name = format!("{}{suffix}", base.get(..room).unwrap_or_default());
+        }
+        self.taken.insert(base, number);
+        self.taken.entry(name.clone()).or_insert(1);
+        name
+    }
 }
 
 /// A network device's name, as the kernel's `dev_valid_name` has it.

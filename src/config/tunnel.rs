@@ -14,10 +14,10 @@ use super::esp::Side;
 use super::names::{self, Netns};
 use super::section::Section;
 use super::tree::{At, Placed};
-use super::{defaults, near};
-use crate::engine::Material;
+use super::{defaults, near, targets};
 use crate::engine::health::Rules;
 use crate::engine::settings::{Check, Terms};
+use crate::engine::{Material, Targets};
 use crate::wire::{Direction, Ends, Family, Onion, icmp, ip};
 
 /// A tunnel: whatever a file can say of one, checked.
@@ -39,6 +39,8 @@ pub struct Tunnel {
     /// The kernel's tunnel device that its probes leave by, where the kernel encapsulates; `None` is
     /// ordinary routing.
     pub device: Option<String>,
+    /// Of several targets, those beside the far end of the probes' inner addresses.
+    pub targets: Option<Targets>,
     /// What its security associations are made with, where it is ESP of adit's own.
     pub esp: Option<Esp>,
     /// What [`super::Config::effective`] repeats in the words of the file.
@@ -173,7 +175,9 @@ fn read(
     let interface = ends::interface(&mut section);
     let servers = section.integer("servers", 1..=defaults::SERVERS_MAX, "", defaults::SERVERS);
     let servers = servers.map_or(defaults::SERVERS, |servers| servers.value);
-    let onion = onion(&section, &health_check, &wrapping, &leaving, outer, interface);
+    let inner = inner(&section, side, &health_check, outer, interface);
+    let targets = inner.as_ref().and_then(|(_, targets)| targets.clone());
+    let onion = onion(&section, &health_check, &wrapping, &leaving, outer, inner.map(|(ends, _)| ends));
     let check = health_check.resolve(servers, section.report());
     if onion.is_some() {
         refuse_shared(&section, netns.as_ref(), outer, &wrapping, taken);
@@ -187,7 +191,7 @@ fn read(
         Wrapping::Gre(_) | Wrapping::Unclear => (None, None),
     };
     let Leaving { underlay_device, mark, .. } = leaving;
-    Some(Tunnel { name: name?, onion: onion?, check, netns, underlay_device, mark, device, esp, written })
+    Some(Tunnel { name: name?, onion: onion?, check, netns, underlay_device, mark, device, targets, esp, written })
 }
 
 /// The endpoints. Those of the kernel's own tunnels only the kernel needs to know, unless probes travel
@@ -201,16 +205,47 @@ fn outer(section: &mut Section<'_>, wrapping: &Wrapping, leaving: &Leaving, dire
     ends::outer(section, needed, wrapping.is_device() || leaving.underlay_device.is_some())
 }
 
+/// The inner addresses, and of several targets those beside the first. A reflector's targets are its own addresses beside
+/// that of its interface.
+fn inner(
+    section: &Section<'_>,
+    side: Side,
+    health_check: &HealthCheck,
+    outer: Option<Ends>,
+    interface: Option<Placed<Interface>>,
+) -> Option<(Ends, Option<Targets>)> {
+    let (direction, quorum) = (health_check.style().direction, health_check.quorum());
+    let Some(several) = health_check.targets() else {
+        if let Some(quorum) = health_check.own_quorum() {
+            let why = "`quorum` says how many of several `targets` must answer, and there are none";
+            section
+                .report()
+                .add(quorum.at, format!("{why}; write targets = [\"192.0.2.1\", …] beside it, or remove it"));
+        }
+        return Some((ends::inner(section, direction, outer, interface, health_check.target())?, None));
+    };
+    let ends = ends::between(section, direction, outer, interface)?;
+    match side {
+        Side::Prober => {
+            let (ends, targets) = targets::resolve(section.report(), direction, ends, &several.value, quorum)?;
+            Some((ends, Some(targets)))
+        }
+        Side::Reflector => {
+            let further = several.value.iter().map(|target| target.value).collect();
+            Some((ends, Some(Targets { further, quorum: 1 })))
+        }
+    }
+}
+
 fn onion(
     section: &Section<'_>,
     health_check: &HealthCheck,
     wrapping: &Wrapping,
     leaving: &Leaving,
     outer: Option<Ends>,
-    interface: Option<Placed<Interface>>,
+    inner: Option<Ends>,
 ) -> Option<Onion> {
-    let style = health_check.style();
-    let inner = ends::inner(section, style.direction, outer, interface, health_check.target())?;
+    let (style, inner) = (health_check.style(), inner?);
     let outer = if wrapping.is_device() { outer.unwrap_or(inner) } else { outer? };
     let (size, size_at) = health_check.size();
     if let Some(at) = size_at {
@@ -256,6 +291,12 @@ fn refuse_shared(
 }
 
 impl Tunnel {
+    /// The interface's addresses, if they are written.
+    pub(crate) fn inside(&self) -> Option<Ends> {
+        let written = self.written.interface_address?;
+        Ends::new(written.addr(), ends::other_end(written).ok()?)
+    }
+
     /// Whether its answers come back inside it.
     pub(super) fn is_bidirectional(&self) -> bool {
         self.onion.style.direction == Direction::Bidirectional

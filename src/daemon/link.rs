@@ -17,7 +17,7 @@ mod request;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -59,6 +59,9 @@ pub(super) enum Word {
     Routes(steer::News),
     /// Whether the user of this question belongs to the group that may change things.
     Member(u32, bool),
+    /// A listener of TCP, which comes beside this, to serve the metrics at; with its address, and whether the status
+    /// page is served there. It takes the place of the one before; without one, none is served any more.
+    Door(Option<(SocketAddr, bool)>),
     /// The end.
     Stop,
 }

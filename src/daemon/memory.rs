@@ -169,6 +169,7 @@ fn matters(event: &Event) -> bool {
         | Told::KernelDrift { .. }
         | Told::LocalFault { .. }
         | Told::Need { .. }
+        | Told::Endpoint { .. }
         | Told::Association { .. }
         | Told::Warning { .. }
         | Told::Sample { .. }

@@ -107,3 +107,14 @@ impl Outlet {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::diagnose::TOO_LONG;
+
+    #[test]
+    fn that_a_packet_is_too_long_is_said_in_the_words_that_a_diagnosis_knows() {
+        assert_eq!(Refusal::Kernel(Errno::EMSGSIZE).unsent(), Unsent::Refused(TOO_LONG));
+    }
+}

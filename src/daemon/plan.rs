@@ -7,6 +7,8 @@ use super::kernel::Inspected;
 use super::space::Space;
 use super::steer::Steering;
 use crate::config::{self, Config, Netns, Tunnel as Configured};
+use crate::engine::diagnose::Bearings;
+use crate::engine::endpoints::{Endpoint, Timing};
 use crate::engine::memory;
 use crate::engine::{Egress, FailStatic, Material, Namespace, Place, Route, Tunnel};
 use crate::io::local::Access;
@@ -18,8 +20,12 @@ use crate::wire::{Direction, Encapsulation, Family};
 pub struct Plan {
     /// Tunnels, each with its namespace and its sending socket.
     pub tunnels: Vec<Tunnel>,
+    /// What diagnoses must know of them, by index.
+    pub bearings: BTreeMap<u32, Bearings>,
     /// Routes over them.
     pub routes: Vec<Route>,
+    /// What is probed in no tunnel.
+    pub endpoints: Vec<Endpoint>,
     /// Where routes are; routes name them by index.
     pub places: Vec<Place>,
     /// When this host is suspected rather than its tunnels; `None` if never.
@@ -59,6 +65,8 @@ pub enum Exit {
     Raw(Leaving),
     /// A tunnel device of the kernel's, whatever the routes say.
     Device(String),
+    /// A socket of ICMP, by routing: the kernel makes the IP header.
+    Plain(Leaving),
 }
 
 impl Exit {
@@ -66,7 +74,8 @@ impl Exit {
     fn number(&self, netns: Option<&Netns>) -> u64 {
         let netns = netns.map(|netns| netns.path().display().to_string());
         match self {
-            Self::Raw(Leaving { family, device, mark, source }) => {
+            Self::Raw(Leaving { family, device, mark, source })
+            | Self::Plain(Leaving { family, device, mark, source }) => {
                 let source = source.map(|source| source.to_string());
                 memory::exit(netns.as_deref(), device.as_deref(), Some(*family), *mark, source.as_deref())
             }
@@ -89,7 +98,9 @@ impl Plan {
         let access = Access { path: daemon.socket, readers: daemon.socket_group, admins: daemon.admin_group };
         let mut plan = Self {
             tunnels: Vec::new(),
+            bearings: BTreeMap::new(),
             routes: config.routes,
+            endpoints: Vec::new(),
             fail_static: config.fail_static,
             steering,
             places: config.places.iter().map(config::Place::named).collect(),
@@ -102,13 +113,15 @@ impl Plan {
             epoch,
         };
         config.tunnels.into_iter().for_each(|tunnel| plan.add(tunnel));
+        config.endpoints.into_iter().for_each(|endpoint| plan.add_endpoint(endpoint));
         plan
     }
 
     fn add(&mut self, configured: Configured) {
-        let Configured { name, onion, check, netns, underlay_device, mark, device, esp, .. } = configured;
+        let inside = configured.inside();
+        let Configured { name, onion, check, netns, underlay_device, mark, device, targets, esp, .. } = configured;
         let namespace = index_of(&mut self.namespaces, netns.clone());
-        let exit = match (onion.encapsulation, device) {
+        let exit = match (onion.encapsulation, device.clone()) {
             (Encapsulation::Device, Some(device)) => Exit::Device(device),
             // An IPsec policy is found by both addresses.
             (Encapsulation::Device, None) => {
@@ -121,11 +134,30 @@ impl Plan {
         };
         let number = exit.number(netns.as_ref());
         let egress: Egress = index_of(&mut self.egresses, (namespace, exit));
+        // A bare ping of the far endpoint leaves by none of the kernel's tunnel devices.
+        let knows_endpoints = onion.outer != onion.inner || onion.style.direction == Direction::Unidirectional;
+        let underlay = (onion.encapsulation == Encapsulation::Device && knows_endpoints)
+            .then(|| Exit::Raw(Leaving { family: onion.outer.family(), device: None, mark: 0, source: None }));
+        let underlay = underlay.map(|exit| index_of(&mut self.egresses, (namespace, exit)));
+        self.bearings
+            .insert(u32::try_from(self.tunnels.len()).unwrap_or(u32::MAX), Bearings { underlay, inside, device });
         let terms = esp.as_ref().map(|esp| esp.terms);
         if let Some(material) = esp.and_then(|esp| esp.material) {
             self.material.insert(u32::try_from(self.tunnels.len()).unwrap_or(u32::MAX), material);
         }
-        self.tunnels.push(Tunnel { name, onion, check, namespace, egress, exit: number, terms, interface: None });
+        let (exit, interface) = (number, None);
+        self.tunnels.push(Tunnel { name, onion, check, namespace, egress, exit, terms, interface, targets });
+    }
+
+    fn add_endpoint(&mut self, configured: config::Endpoint) {
+        let config::Endpoint { name, address, source, netns, mark, interval, retry_interval, timeout, count } =
+            configured;
+        let namespace = index_of(&mut self.namespaces, netns.clone());
+        let exit = Exit::Plain(Leaving { family: Family::of(address), device: None, mark, source });
+        let egress = index_of(&mut self.egresses, (namespace, exit));
+        let netns = netns.map(|netns| netns.to_string());
+        let timing = Timing { interval, retry_interval, timeout, count };
+        self.endpoints.push(Endpoint { name, address, source, netns, namespace, egress, timing });
     }
 
     /// The numbers that are given.
@@ -138,10 +170,19 @@ impl Plan {
     pub(super) fn renumber(&mut self) {
         let namespaces = std::mem::take(&mut self.namespaces);
         let egresses = std::mem::take(&mut self.egresses);
-        for tunnel in &mut self.tunnels {
+        for (index, tunnel) in (0..).zip(&mut self.tunnels) {
             tunnel.namespace = index_of(&mut self.namespaces, namespaces[tunnel.namespace as usize].clone());
             let exit = egresses[tunnel.egress as usize].1.clone();
             tunnel.egress = index_of(&mut self.egresses, (tunnel.namespace, exit));
+            if let Some(underlay) = self.bearings.get_mut(&index).and_then(|bearings| bearings.underlay.as_mut()) {
+                let exit = egresses[*underlay as usize].1.clone();
+                *underlay = index_of(&mut self.egresses, (tunnel.namespace, exit));
+            }
+        }
+        for endpoint in &mut self.endpoints {
+            endpoint.namespace = index_of(&mut self.namespaces, namespaces[endpoint.namespace as usize].clone());
+            let exit = egresses[endpoint.egress as usize].1.clone();
+            endpoint.egress = index_of(&mut self.egresses, (endpoint.namespace, exit));
         }
     }
 
@@ -159,9 +200,11 @@ impl Plan {
         self.steering.as_ref().is_some_and(|steering| !steering.dry_run)
     }
 
-    /// What is wanted in each namespace; nothing in those that no tunnel is in any more.
+    /// What is wanted in each namespace; nothing in those that no tunnel and no endpoint is in any more.
     pub(super) fn spaces(&self) -> Vec<Space> {
-        let used: BTreeSet<Egress> = self.tunnels.iter().map(|tunnel| tunnel.egress).collect();
+        let underlays = self.bearings.values().filter_map(|bearings| bearings.underlay);
+        let others = self.endpoints.iter().map(|endpoint| endpoint.egress).chain(underlays);
+        let used: BTreeSet<Egress> = self.tunnels.iter().map(|tunnel| tunnel.egress).chain(others).collect();
         let space = |(namespace, name): (Namespace, &Option<Netns>)| {
             let exits = (0..).zip(&self.egresses).filter(|(egress, (of, _))| *of == namespace && used.contains(egress));
             let is_esp = |tunnel: &Tunnel| tunnel.namespace == namespace && tunnel.terms.is_some();
@@ -186,13 +229,13 @@ impl Plan {
                 let (source, destination) = tunnel.onion.way();
                 Some(Inspected { tunnel: index, device: device.clone(), source, destination, withheld: None })
             }
-            Exit::Raw(_) => None,
+            Exit::Raw(_) | Exit::Plain(_) => None,
         });
         inspected.collect()
     }
 
-    /// GRE or ESP for every outer family, and bare ICMP for every family in which answers come bare, or
-    /// errors about our outer packets. The GRE socket is open even where all answers are bare:
+    /// GRE or ESP for every outer family, and bare ICMP for every family in which answers come bare, or may
+    /// leak, or errors come about our outer packets, and for endpoints. The GRE socket is open even where all answers are bare:
     /// without a listener the kernel would answer GRE packets with "protocol unreachable".
     fn receivers_in(&self, namespace: Namespace) -> Vec<(Family, Protocol)> {
         let mut wanted: Vec<_> = self
@@ -201,20 +244,18 @@ impl Plan {
             .filter(|tunnel| tunnel.namespace == namespace)
             .flat_map(|tunnel| {
                 let (outer, inner) = (tunnel.onion.outer.family(), tunnel.onion.inner.family());
-                let bare = tunnel.onion.style.direction == Direction::Unidirectional;
-                match tunnel.onion.encapsulation {
-                    Encapsulation::Gre(_) => [Some((outer, Protocol::Gre)), bare.then_some((inner, Protocol::Icmp))],
-                    Encapsulation::Esp(shape) if shape.udp() => {
-                        [Some((outer, Protocol::EspInUdp)), bare.then_some((inner, Protocol::Icmp))]
-                    }
-                    Encapsulation::Esp(_) => [Some((outer, Protocol::Esp)), bare.then_some((inner, Protocol::Icmp))],
-                    Encapsulation::Device => [None, Some((inner, Protocol::Icmp))],
-                }
-                .into_iter()
-                .chain([Some((outer, Protocol::Icmp))])
+                let wrapped = match tunnel.onion.encapsulation {
+                    Encapsulation::Gre(_) => Some((outer, Protocol::Gre)),
+                    Encapsulation::Esp(shape) if shape.udp() => Some((outer, Protocol::EspInUdp)),
+                    Encapsulation::Esp(_) => Some((outer, Protocol::Esp)),
+                    Encapsulation::Device => None,
+                };
+                [wrapped, Some((inner, Protocol::Icmp)), Some((outer, Protocol::Icmp))]
             })
             .flatten()
             .collect();
+        let endpoints = self.endpoints.iter().filter(|endpoint| endpoint.namespace == namespace);
+        wanted.extend(endpoints.map(|endpoint| (Family::of(endpoint.address), Protocol::Icmp)));
         wanted.sort_unstable();
         wanted.dedup();
         wanted

@@ -16,7 +16,7 @@ use super::outside::{Host, Outside};
 use super::plan::Plan;
 use crate::config::{Config, Problems};
 use crate::io::heap;
-use crate::io::local::{Bound, Server};
+use crate::io::local::{Bound, Server, Web};
 use crate::io::memory;
 use crate::io::sandbox::{self, Gaps};
 
@@ -62,7 +62,8 @@ pub fn serve<F: FnOnce()>(line: OwnedFd, log: impl FnOnce(Option<OwnedFd>) -> F)
     shut_in(plan.state_dir.as_deref())?;
     // From here on there are threads.
     begin_log();
-    let supplies = line.supplies(&plan, Begun { generation, dry_run })?;
+    let mut supplies = line.supplies(&plan, Begun { generation, dry_run })?;
+    let doors = supplies.doors.take();
     let mut stop = supplies.stop.clone();
     let membership = supplies.membership.clone();
     let admins = admins.map(Gid::from_raw);
@@ -70,10 +71,14 @@ pub fn serve<F: FnOnce()>(line: OwnedFd, log: impl FnOnce(Option<OwnedFd>) -> F)
     let outside = Outside::handed(&plan, supplies, bound);
     runtime.block_on(async move {
         let (daemon, handle, bound) = Daemon::begin(plan, host, outside)?;
+        let web = doors.map(|doors| Web::begin(doors, handle.clone()));
         let server = bound.map(|bound| bound.serve(handle)).transpose()?;
         daemon.run(ended(&mut stop)).await;
         // It ends with the daemon; waited for, so that followers hear of that.
         server.into_iter().for_each(Server::join);
+        if let Some(web) = web {
+            web.join().await;
+        }
         Ok(())
     })
 }

@@ -133,7 +133,7 @@ impl Daemon {
         let before = Renewed::by_names(self.engine.names(), names);
         let notes = self.notes(&plan, &settings, &hints);
         let steers = plan.steers();
-        let Plan { tunnels, routes, places, steering, fail_static, .. } = plan;
+        let Plan { tunnels, bearings, routes, places, endpoints, steering, fail_static, .. } = plan;
         let Records { clerk, starts: associations } = records;
         if let Some(clerk) = clerk {
             // There was none before.
@@ -143,6 +143,8 @@ impl Daemon {
         self.engine.set_fail_static(plan.fail_static);
         let tunnels = self.engine.handle_reload(now, Layout { tunnels, routes, places, steers, associations });
         self.engine.set_fail_static(fail_static);
+        self.engine.set_endpoints(now, endpoints);
+        self.engine.set_bearings(bearings);
         self.spaces.renew(&spaces);
         // What could not be used has been told, and is tried again.
         found.into_iter().for_each(|news| drop(self.learn(news)));

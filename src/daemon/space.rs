@@ -63,6 +63,7 @@ impl Space {
             Exit::Device(device) => format!("device {device}"),
             Exit::Raw(Leaving { device: Some(device), .. }) => format!("underlay_device {device}"),
             Exit::Raw(Leaving { device: None, .. }) => "a raw socket".to_owned(),
+            Exit::Plain(_) => "a socket of ICMP".to_owned(),
         };
         self.name.as_ref().map_or_else(|| title.clone(), |name| format!("{title} in {}", self::title(name)))
     }
@@ -131,6 +132,7 @@ fn title(name: &Netns) -> String {
 pub(super) fn open_exit(exit: &Exit, to_hand: bool) -> io::Result<Way> {
     Ok(match exit {
         Exit::Raw(leaving) => Way::Raw(Arc::new(raw::open_sender(leaving)?)),
+        Exit::Plain(leaving) => Way::Raw(Arc::new(raw::open_plain_sender(leaving)?)),
         Exit::Device(name) => Way::Device(Box::new(device::open(name, to_hand)?)),
     })
 }
@@ -140,7 +142,7 @@ impl Exit {
     pub(super) const fn has_device(&self) -> bool {
         match self {
             Self::Device(_) => true,
-            Self::Raw(leaving) => leaving.device.is_some(),
+            Self::Raw(leaving) | Self::Plain(leaving) => leaving.device.is_some(),
         }
     }
 }

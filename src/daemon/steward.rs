@@ -11,9 +11,13 @@
 //!                          └─────────────────────────────┘
 //! ```
 //!
+//! Where people are to be told, a messenger is begun beside the prober; what becomes of it concerns nobody else.
+//!
 //! A prober that ends, or does not show for long that it goes on, gets a successor, which goes on where it
 //! was; routes stay meanwhile. A prober does not outlive its steward.
 
+mod courier;
+mod front;
 pub(crate) mod life;
 mod reload;
 mod vigil;
@@ -37,6 +41,8 @@ use crate::engine::{Need, Standing, Steer};
 use crate::io::clock::Clock;
 use crate::io::local::{self, Bound};
 use crate::io::{heap, journal, notify};
+use courier::Courier;
+use front::Front;
 use life::{KILLED, LINGERS, Life};
 pub use reload::Load;
 use reload::{Read, Reload, Stage, Taking};
@@ -72,6 +78,8 @@ pub struct Steward {
     /// How routes stand: what a new prober must be told.
     standings: BTreeMap<u32, Standing>,
     bound: Option<Bound>,
+    /// The listener of the metrics.
+    front: Front,
     clock: Clock,
     /// The kernel's routes have been compared with what they should be.
     reconciled: bool,
@@ -79,6 +87,7 @@ pub struct Steward {
     ready: bool,
     /// What there was to show last.
     census: Option<Census>,
+    courier: Courier,
 }
 
 /// How a life has ended.
@@ -98,6 +107,10 @@ impl Steward {
     /// # Errors
     /// Another daemon has the socket; no room for a thread.
     pub fn start(texts: Texts, config: Config, dry_run: bool, load: Load) -> io::Result<Self> {
+        let clock = Clock::start();
+        let front = Front::new(&config.daemon, clock.now());
+        let (daemon, sinks) = (config.daemon.clone(), config.notify.clone());
+        let courier = Courier::new(sinks, daemon.socket, daemon.state_dir, &clock);
         let mut plan = Plan::new(config).dry(dry_run);
         let bound = plan.access.take().map(|access| local::bind(&access)).transpose()?;
         bound.iter().for_each(|bound| {
@@ -118,10 +131,12 @@ impl Steward {
             steersman,
             standings: BTreeMap::new(),
             bound,
-            clock: Clock::start(),
+            front,
+            clock,
             reconciled: false,
             ready: false,
             census: None,
+            courier,
         })
     }
 
@@ -139,7 +154,7 @@ impl Steward {
                 match self.attend(&mut life, &mut signal).await {
                     End::Wanted => {
                         notify::stopping();
-                        life.stop(FAREWELL).await;
+                        tokio::join!(life.stop(FAREWELL), self.courier.stop(FAREWELL));
                         break;
                     }
                     End::Broken(what) => {
@@ -168,6 +183,7 @@ impl Steward {
                 Err(error) => tracing::error!(%error, "no prober can be started; it is tried again"),
             }
         }
+        self.courier.stop(FAREWELL).await;
         if let Some(steersman) = self.steersman.take() {
             steersman.stop().await;
         }
@@ -217,6 +233,7 @@ impl Steward {
         let listener = self.bound.as_ref().map(Bound::socket).transpose()?;
         let first = Parcel::with(Word::Begin(begin), relay.into_iter().chain(listener).collect());
         let life = Life::begin(first, self.plan.spaces(), self.plan.tunnels.len(), self.clock.now())?;
+        self.front.tell(&life);
         if !self.standings.is_empty() {
             let standings = self.standings.iter().map(|(route, standing)| (*route, standing.clone())).collect();
             life.outward.say(steer::News::Standings(self.generation, standings));
@@ -250,6 +267,10 @@ impl Steward {
                     None => return End::Broken("the thread that keeps the kernel's routes"),
                 },
                 _ = look.tick() => {
+                    if self.front.look(self.clock.now()) {
+                        self.front.tell(life);
+                    }
+                    self.courier.look(&self.clock);
                     if let Some(silent) = life.vigil.look(self.clock.now()) {
                         tracing::error!("the prober has not gone on for {} s: it is ended", silent.as_secs());
                         return End::Early;
@@ -264,6 +285,7 @@ impl Steward {
         let questions = std::mem::take(&mut self.reload.questions);
         match read {
             Ok((texts, config)) => {
+                self.reload.notify = config.notify.clone();
                 let (generation, numbering) = (self.generation + 1, self.plan.numbering());
                 let renewal = Renewal::new(generation, numbering, config, self.dry_run, questions);
                 life.wish(Wish::Renew(Box::new(renewal)));
@@ -277,11 +299,11 @@ impl Steward {
     fn hear(&mut self, life: &mut Life, news: News) {
         match (news, std::mem::replace(&mut self.reload.stage, Stage::Idle)) {
             (News::Renewed(renewal), Stage::Opening(texts)) => {
-                let Renewal { generation, plan, questions, found, .. } = *renewal;
+                let Renewal { generation, plan, settings, questions, found, .. } = *renewal;
                 life.outward.say(Word::Renew(generation, questions, texts.clone()));
                 found.into_iter().for_each(|news| life.tell(news));
                 life.outward.say(Word::Go);
-                self.reload.stage = Stage::Taking(Box::new(Taking { texts, plan, generation }));
+                self.reload.stage = Stage::Taking(Box::new(Taking { texts, plan, settings, generation }));
             }
             (news @ News::NotRenewed(..), _) => {
                 life.tell(news);
@@ -297,7 +319,8 @@ impl Steward {
     /// Has a configuration hold that the prober has taken: from here on it speaks of tunnels by the places that
     /// they have there.
     fn take(&mut self, taking: Taking) {
-        let Taking { texts, mut plan, generation } = taking;
+        let Taking { texts, mut plan, settings, generation } = taking;
+        self.front.renew(&settings, self.clock.now());
         let steering = plan.steering.take();
         let names = |plan: &Plan| plan.tunnels.iter().map(|tunnel| tunnel.name.clone()).collect::<Vec<_>>();
         let (old, new) = (names(&self.plan), names(&plan));
@@ -311,6 +334,7 @@ impl Steward {
             (None, None) => {}
         }
         (self.texts, self.plan, self.generation) = (texts, plan, generation);
+        self.courier.renew(std::mem::take(&mut self.reload.notify), &self.clock);
         heap::trim();
         self.standings.clear();
     }
@@ -333,6 +357,7 @@ impl Steward {
                 let stage = std::mem::replace(&mut self.reload.stage, Stage::Idle);
                 if let Stage::Taking(taking) = stage {
                     self.take(*taking);
+                    self.front.tell(life);
                     life.told = vec![false; self.plan.tunnels.len()];
                     self.reload.begin();
                 } else {

@@ -1,5 +1,6 @@
 //! Events on their way to the log.
 
+use crate::engine::Drain;
 use crate::engine::event::{Event, Kind};
 
 /// The kind of an event to the journal's catalogue (`MESSAGE_ID`): one for ever.
@@ -14,6 +15,7 @@ pub const fn message_id(kind: &Kind) -> Option<&'static str> {
         Kind::Drain { .. } => "4eaaedd136784f6d8967f4d00f9b713b",
         Kind::Obstacle { .. } => "df1ac0d4f4bf4996b700b6bba3bce98a",
         Kind::Need { .. } => "bab9f75ec5874a64918aa340e39bf05e",
+        Kind::Endpoint { .. } => "bf24812aff094b44a905f11626804907",
         Kind::Association { .. } => "089e1c646f1a43f9a42cde85ee14627a",
         Kind::Warning { .. } => "52d5ff63ea434514a16177976e8bc4ec",
         Kind::Reload { .. } => "a172cc8a42104630b5a457821d66cde8",
@@ -71,8 +73,18 @@ pub(super) fn log(event: &Event) {
             log!(warn, adit.tunnel = tunnel, adit.fault = fault, "{reason}");
         }
         Kind::Warning { tunnel, reason } => log!(warn, adit.tunnel = tunnel, "{reason}"),
-        Kind::Drain { tunnel, drained, penalty } => {
-            log!(info, adit.tunnel = tunnel, adit.drained = drained, adit.penalty = penalty, "drain");
+        Kind::Drain { tunnel, drained, penalty, level, until, reason, by } => {
+            log!(
+                info,
+                adit.tunnel = tunnel,
+                adit.drained = drained,
+                adit.penalty = penalty,
+                adit.level = level.map(Drain::name),
+                adit.until = until.map(tracing::field::display),
+                adit.reason = reason,
+                adit.by = by,
+                "drain"
+            );
         }
         Kind::Obstacle { tunnel, reason: Some(reason) } => {
             log!(warn, adit.tunnel = tunnel, "cannot be probed: {reason}");
@@ -82,6 +94,9 @@ pub(super) fn log(event: &Event) {
             log!(warn, adit.need = need, "{reason}: its tunnels fail until it is there");
         }
         Kind::Need { need, reason: None } => log!(info, adit.need = need, "{need} is there"),
+        Kind::Endpoint { endpoint, from, to, reason } => {
+            log!(info, adit.endpoint = endpoint, adit.from = from.name(), adit.to = to.name(), "{reason}");
+        }
         Kind::Association { tunnel, spi_out, spi_in } => {
             log!(
                 info,

@@ -10,6 +10,7 @@ use super::associations::{AssociationView, Associations, Pair, Start, clash};
 use super::event::Kind;
 use super::numbers::Numbers;
 use super::obstacle::Obstacle;
+use super::receive::Answer;
 use super::settings::{Source, Terms};
 use super::{Engine, Namespace, Prober, Time};
 use crate::wire::esp::{Fingerprint, Opened, Shape, peek};
@@ -315,7 +316,7 @@ impl Engine {
         namespace: Namespace,
         sealed: Sealed<'_>,
         scratch: &mut Vec<u8>,
-    ) -> Result<(u32, u64), (Reject, Option<u32>)> {
+    ) -> Result<Answer, (Reject, Option<u32>)> {
         let header = peek(sealed.packet).map_err(|reject| (reject, None))?;
         let spi = header.spi;
         let tunnel = *self.inlets.get(&(namespace, sealed.outer, spi)).ok_or((Reject::EspSpi, None))?;
@@ -331,23 +332,27 @@ impl Engine {
             return answer.map_err(whose);
         }
         let answer = answer.map_err(|_| whose(Reject::EspReplay))?;
-        if self.cannot_be_old(now, tunnel, answer, sequence) { Ok(answer) } else { Err(whose(Reject::EspReplay)) }
+        if self.cannot_be_old(now, tunnel, &answer, sequence) { Ok(answer) } else { Err(whose(Reject::EspReplay)) }
     }
 
     /// Which tunnel's probe is answered by what is in a packet, and which one of them.
-    fn answer_in(&self, namespace: Namespace, path: Path, opened: &Opened<'_>) -> Result<(u32, u64), Reject> {
+    fn answer_in(&self, namespace: Namespace, path: Path, opened: &Opened<'_>) -> Result<Answer, Reject> {
         let unpacked = probe::inside(path, opened.inner, opened.packet)?;
         let reply = probe::prove(unpacked, &self.secret)?;
-        Ok((self.check_way(&reply, namespace, 0)?, reply.fields.sequence))
+        self.check_way(&reply, namespace, 0)
     }
 
     /// Whether a packet that came by a tunnel's association, with a number that is not new, is no replay all
     /// the same: it answers a probe that is in flight, and nobody has seen that before. So it is where the
     /// far router has begun its numbers anew, as one does that starts again with static keys; to call its
     /// tunnel dead would be wrong. The replay window stays where it is.
-    fn cannot_be_old(&mut self, now: Time, tunnel: u32, (probed, probe): (u32, u64), sequence: u64) -> bool {
-        let awaited = |prober: &Prober| prober.in_flight.waiting().any(|(waiting, _)| waiting == probe);
-        let is_awaited = self.probers.get(probed as usize).is_some_and(awaited);
+    fn cannot_be_old(&mut self, now: Time, tunnel: u32, answer: &Answer, sequence: u64) -> bool {
+        let is_awaited = match answer {
+            Answer::Leg(answer) => self.awaits(answer),
+            Answer::Probe(probed, probe) => {
+                self.probers.get(*probed as usize).is_some_and(|prober| prober.awaits(*probe))
+            }
+        };
         let prober = &mut self.probers[tunnel as usize];
         let is_static = prober.settings.terms.is_some_and(|terms| terms.source == Source::Static);
         if !is_static || !is_awaited {
@@ -376,6 +381,9 @@ impl Prober {
             let shape = Shape::new(pair.outbound.algorithm(), shape.udp());
             self.settings.onion.encapsulation = Encapsulation::Esp(shape);
             self.template = crate::wire::Template::new(&self.settings.onion);
+            if let Some(rounds) = &mut self.rounds {
+                rounds.follow(&self.settings.onion);
+            }
         }
         Some(key)
     }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 
+use super::endpoints;
 use super::health::State;
 use super::time::{Time, WallTime};
 
@@ -89,6 +90,18 @@ pub enum Kind {
         drained: bool,
         /// What every route over the tunnel costs more now.
         penalty: u32,
+        /// What it costs as; absent if it is not drained any more.
+        #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
+        level: Option<super::Drain>,
+        /// When that ends by itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        until: Option<WallTime>,
+        /// Why, in an operator's words; or why it has ended, if nobody has asked for that.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// The user who asked for it, by number.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<u32>,
     },
     /// A tunnel cannot be probed, or can be again; either way what was known of it is forgotten.
     Obstacle {
@@ -104,6 +117,17 @@ pub enum Kind {
         need: String,
         /// Why it is missing; null if it is there.
         reason: Option<String>,
+    },
+    /// An endpoint is in another state, or cannot be probed for another reason: then both states are unknown.
+    Endpoint {
+        /// The endpoint's name.
+        endpoint: String,
+        /// State before.
+        from: endpoints::State,
+        /// State after.
+        to: endpoints::State,
+        /// Why.
+        reason: String,
     },
     /// A tunnel has a fresh pair of security associations.
     Association {

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::drain::Drained;
 use super::prober::{Prober, Stalls};
-use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason};
+use super::rounds::TargetView;
+use super::snapshot::{Dated, last_failure, last_hint, last_reject, reason, targets};
 use super::time::WallTime;
 use super::trouble::meaning;
 use super::{Counters, Engine, HoldView, State, Time, Trouble, earliest};
@@ -25,8 +27,14 @@ pub struct Explanation {
     pub reason: String,
     /// An operator's drain is part of the penalty.
     pub drained: bool,
+    /// How, until when, why, and who it was; null if there is none.
+    pub drain: Option<Drained>,
     /// What every route over it costs more.
     pub penalty: u32,
+    /// How many of several targets must answer a round; null where there is one target.
+    pub quorum: Option<usize>,
+    /// Several targets, each; empty where there is one.
+    pub targets: Vec<TargetView>,
     /// The latest samples, oldest first.
     pub samples: Vec<SampleView>,
     /// The latest probes that came to nothing by this host's own trouble, oldest first: no samples.
@@ -120,7 +128,10 @@ impl Engine {
             rule: prober.health.last_transition().map(|transition| transition.reason.rule),
             reason: reason(prober),
             drained: prober.drain.is_some(),
+            drain: prober.drain.as_deref().cloned(),
             penalty: prober.penalty(),
+            quorum: prober.rounds.as_ref().map(|rounds| rounds.quorum),
+            targets: targets(prober),
             samples: samples.collect(),
             inconclusive: prober.spoilt.iter().map(|&(at, why)| spoilt(wall(at), why)).collect(),
             next: next(prober, now, stalls, wall),

@@ -90,7 +90,7 @@ pub enum Settled {
     NeverSent,
 }
 
-/// The probes of one tunnel, by sequence.
+/// The probes of one tunnel, by sequence; or its rounds ([`super::rounds`]), by their number.
 #[derive(Debug, Clone, Default)]
 pub struct InFlight {
     /// Sequence of the first of `probes`.
@@ -144,6 +144,13 @@ impl InFlight {
         });
         self.waiting += 1;
         self.first + self.probes.len() as u64 - 1
+    }
+
+    /// Takes a sequence that no probe will have: nothing is ever waited for under it.
+    pub fn skip(&mut self, now: Time) -> u64 {
+        let sequence = self.send(now, Duration::ZERO, Duration::ZERO, Purpose::Regular);
+        self.settle(sequence, Standing::Inconclusive);
+        sequence
     }
 
     /// Notes that a waiting probe has left at this time, or, where it was stamped long before `now`, by then.
@@ -211,6 +218,16 @@ impl InFlight {
         let from = self.settled as usize;
         let unsettled = (self.first + u64::from(self.settled)..).zip(self.probes.range(from..));
         unsettled.filter(|(_, probe)| probe.standing == Standing::Waiting)
+    }
+
+    /// The sequence of the first probe that is remembered.
+    pub(super) const fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The sequence of the next probe.
+    pub(super) fn next(&self) -> u64 {
+        self.first + self.probes.len() as u64
     }
 
     /// How many probes are waiting.

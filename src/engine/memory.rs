@@ -17,6 +17,7 @@
 mod file;
 mod restore;
 mod scribe;
+mod verdict;
 
 use std::time::Duration;
 
@@ -24,14 +25,14 @@ use serde::{Deserialize, Serialize};
 
 pub use file::{Damage, HEADER, Kind, Seal, decode, examine};
 pub use scribe::{File, Piece, Scribe};
+pub use verdict::Verdict;
 
 use super::event::CAPACITY;
-use super::health::{Reason, Transition};
 use super::prober::Prober;
 use super::settings::Tunnel;
 use super::time::WallTime;
 use super::window::Counts;
-use super::{Drain, Engine, State, Time};
+use super::{Engine, State, Time};
 use crate::wire::probe::{Encapsulation, Kind as ProbeKind};
 use crate::wire::{Direction, Family};
 
@@ -86,39 +87,6 @@ impl Engine {
     }
 }
 
-/// What is kept of a tunnel's verdict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// The tunnel's name.
-    pub name: String,
-    /// Which way its probes go.
-    pub way: u64,
-    /// Its state, by its place in [`State::ALL`].
-    state: u8,
-    /// Likewise, the state whose penalty holds while it cannot be probed.
-    held: u8,
-    /// Since when, in nanoseconds since the Unix epoch.
-    since: u64,
-    /// The transition that led there.
-    last: Option<Last>,
-    /// 0 is none.
-    drain: u8,
-    /// It is from before an earlier restart, and has not been confirmed since.
-    is_stale: bool,
-    /// Its last samples: those that led to the verdict may be in no file of samples yet.
-    tail: Tail,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Last {
-    from: u8,
-    rule: u8,
-    alike: u32,
-    samples: u64,
-    failures: u64,
-    span: Duration,
-}
-
 /// A tunnel's last samples in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Tail {
@@ -150,6 +118,21 @@ pub struct Samples {
     late: Option<[u64; 2]>,
 }
 
+/// A record of one of the files.
+pub trait Record: Sized {
+    /// Reads one from the beginning of these bytes, and says what comes after it.
+    ///
+    /// # Errors
+    /// They are none, in this version of the format.
+    fn read(version: u8, bytes: &[u8]) -> postcard::Result<(Self, &[u8])>;
+}
+
+impl Record for Samples {
+    fn read(_: u8, bytes: &[u8]) -> postcard::Result<(Self, &[u8])> {
+        postcard::take_from_bytes(bytes)
+    }
+}
+
 /// All that is remembered.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
@@ -157,38 +140,6 @@ pub struct Memory {
     pub states: Option<(Preface, Vec<Verdict>)>,
     /// Samples, likewise.
     pub windows: Option<(Preface, Vec<Samples>)>,
-}
-
-impl Verdict {
-    fn of(prober: &Prober, begun: Time, now: Time) -> Self {
-        let last = prober.health.last_transition().map(|&Transition { from, reason, .. }| {
-            let Reason { rule, alike, samples, failures, span } = reason;
-            Last { from: code(from), rule, alike, samples, failures, span }
-        });
-        Self {
-            name: prober.settings.name.clone(),
-            way: prober.way,
-            state: code(prober.health.state()),
-            held: code(prober.held.unwrap_or(State::Unknown)),
-            since: prober.since.0,
-            last,
-            drain: match prober.drain {
-                None => 0,
-                Some(Drain::Degraded) => 1,
-                Some(Drain::Down) => 2,
-            },
-            is_stale: prober.unconfirmed > 0,
-            tail: Tail::of(prober, begun, now),
-        }
-    }
-
-    fn drain(&self) -> Option<Drain> {
-        match self.drain {
-            0 => None,
-            1 => Some(Drain::Degraded),
-            _ => Some(Drain::Down),
-        }
-    }
 }
 
 impl Tail {
@@ -260,7 +211,8 @@ pub(super) fn way(settings: &Tunnel) -> u64 {
     };
     let [outer, inner] = [onion.outer, onion.inner].map(|ends| format!("{} {}", ends.local(), ends.far()));
     let (name, exit) = (onion.encapsulation.name(), settings.exit);
-    file::number_of(format!("{exit:x} {name} {key} {outer} {inner} {kind} {direction}").as_bytes())
+    let further: String = settings.further().iter().map(|target| format!(" {target}")).collect();
+    file::number_of(format!("{exit:x} {name} {key} {outer} {inner} {kind} {direction}{further}").as_bytes())
 }
 
 /// A number for a socket that probes leave by, and for its namespace, that another run also finds.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::endpoints::EndpointMetrics;
 use super::prober::Counters;
 use super::snapshot::{Census, loss_ratio};
 use super::{Engine, KINDS, State, Time};
@@ -83,6 +84,8 @@ pub struct Metrics {
     pub tunnels: Vec<TunnelMetrics>,
     /// Each route.
     pub routes: Vec<RouteMetrics>,
+    /// Each endpoint.
+    pub endpoints: Vec<EndpointMetrics>,
     /// How often traffic has moved to another tunnel.
     pub route_changes: u64,
     /// The prober's own troubles, by kind.
@@ -99,6 +102,10 @@ pub struct Metrics {
     pub lag: Histogram<12>,
     /// How much later than planned regular probes left.
     pub late: Histogram<12>,
+    /// How often the configuration was read again, by what became of it.
+    pub reloads: [(&'static str, u64); 2],
+    /// The last one was refused.
+    pub reload_refused: bool,
     /// Whether the kernel's routes are held.
     pub is_held: bool,
     /// How often the kernel's routes were not as they should be.
@@ -118,6 +125,8 @@ pub struct TunnelMetrics {
     pub state: State,
     /// An operator has asked for traffic to leave it.
     pub drained: bool,
+    /// Whether it is checked at all.
+    pub checked: bool,
     /// Since this run began.
     pub counters: Counters,
     /// From where to where it went, and how often.
@@ -134,12 +143,13 @@ pub struct TunnelMetrics {
 pub type RouteMetrics = (String, u32, Option<String>, String, u32);
 
 impl Engine {
-    /// What is measured, but for tunnels and routes, of which there may be very many.
+    /// What is measured, but for tunnels, routes and endpoints, of which there may be very many.
     #[must_use]
     pub fn own_metrics(&self) -> Metrics {
         Metrics {
             tunnels: Vec::new(),
             routes: Vec::new(),
+            endpoints: Vec::new(),
             route_changes: self.route_changes,
             local_faults: KINDS.iter().map(|(kind, _)| (*kind, self.count_of(kind))).collect(),
             dropped: self.dropped(),
@@ -148,6 +158,8 @@ impl Engine {
             hints: self.hints,
             lag: self.lag,
             late: self.late,
+            reloads: [("applied", self.reloads.applied), ("refused", self.reloads.refused)],
+            reload_refused: self.reloads.last_refused,
             is_held: self.held().is_some(),
             drifts: self.drifts,
             last_event: self.events.last(),
@@ -180,6 +192,7 @@ impl Engine {
                 name: prober.settings.name.clone(),
                 state: prober.health.state(),
                 drained: prober.drain.is_some(),
+                checked: prober.settings.check.enabled,
                 counters: prober.counters,
                 transitions: prober.transitions.clone(),
                 rtt: prober.rtts,

@@ -21,7 +21,10 @@
 //! keys, say, is halted in `obstacle.rs`. Iteration is deterministic throughout.
 
 pub mod associations;
+pub mod diagnose;
+pub mod drain;
 mod earliest;
+pub mod endpoints;
 pub mod esp;
 pub mod event;
 pub mod explain;
@@ -38,8 +41,10 @@ mod obstacle;
 mod outbox;
 pub mod penalty;
 mod prober;
+pub mod rates;
 mod receive;
 mod reload;
+mod rounds;
 mod route;
 pub mod route_view;
 pub mod routes;
@@ -58,21 +63,25 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
+pub use drain::{Drained, Order};
 pub use health::State;
 use hold::Hold;
 pub use hold::{FailStatic, HoldView};
 pub use penalty::Drain;
 pub use prober::{Counters, Failure};
 pub use reload::{Layout, Reloaded};
+pub use rounds::TargetView;
 pub use route::{MAIN, Place, Route, Standing};
 pub use routes::RouteTable;
-pub use settings::{Ear, Egress, Interface, Namespace, Tunnel};
+pub use settings::{Ear, Egress, Interface, Namespace, Targets, Tunnel};
 pub use time::{Time, WallTime};
 pub use trouble::{KINDS, STALL, Trouble};
 
 use crate::wire::esp::Fingerprint;
 use crate::wire::{self, Reject, payload::Secret};
 pub use associations::{Material, Pair, PairName, Start};
+use diagnose::Diagnoses;
+use endpoints::Endpoints;
 use event::{Kind, Ring};
 pub use kernel::Steer;
 use metrics::Histogram;
@@ -106,7 +115,7 @@ pub struct Setup {
 /// A probe in the caller's buffer, to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// The tunnel.
+    /// The tunnel, by index; from [`endpoints::FIRST`] on an endpoint, from [`diagnose::FIRST`] on a leg of a diagnosis.
     pub tunnel: u32,
     /// The probe's sequence in it.
     pub sequence: u64,
@@ -140,8 +149,12 @@ pub struct Engine {
     routes: RouteTable,
     timers: Timers,
     outbox: Outbox,
+    /// A round of which not all probes have left.
+    going: Option<rounds::Going>,
     events: Ring,
     last_drain: u64,
+    /// When drains end by themselves, by the wall clock.
+    ends: BTreeSet<(WallTime, u32)>,
     secret: Secret,
     record: bool,
     rejects: [u64; Reject::COUNT],
@@ -180,6 +193,8 @@ pub struct Engine {
     states: [usize; 4],
     /// How often the kernel's routes were not as they should be.
     drifts: u64,
+    /// How often the configuration was read again.
+    reloads: reload::Reloads,
     /// When a socket last lost answers on this side of the wire, and by what.
     deaf: BTreeMap<Ear, (Time, &'static str)>,
     /// How often traffic has moved to another tunnel.
@@ -194,6 +209,9 @@ pub struct Engine {
     stalls: Stalls,
     faults: Vec<Fault>,
     needs: Needs,
+    /// What is probed beyond the far routers.
+    endpoints: Endpoints,
+    diagnoses: Diagnoses,
     /// What to add to a [`Time`] for the wall clock's.
     wall_offset: u64,
 }
@@ -210,8 +228,10 @@ impl Engine {
             routes: RouteTable::default(),
             timers: Timers::default(),
             outbox: Outbox::default(),
+            going: None,
             events: Ring::default(),
             last_drain: 0,
+            ends: BTreeSet::new(),
             secret,
             record,
             rejects: [0; Reject::COUNT],
@@ -233,6 +253,7 @@ impl Engine {
             hold: Hold::default(),
             states: [0; 4],
             drifts: 0,
+            reloads: reload::Reloads::default(),
             deaf: BTreeMap::new(),
             route_changes: 0,
             lag: Histogram::new(&metrics::LAG),
@@ -242,6 +263,8 @@ impl Engine {
             stalls: Stalls::default(),
             faults: Vec::new(),
             needs: Needs::default(),
+            endpoints: Endpoints::default(),
+            diagnoses: Diagnoses::default(),
             wall_offset: wall.0.saturating_sub(now.as_nanos()),
         };
         engine.tell(now, Kind::Start { tunnels: tunnels.len(), version: env!("CARGO_PKG_VERSION") });
@@ -265,6 +288,7 @@ impl Engine {
     /// `now` must have been handed in before.
     pub fn handle_timeout(&mut self, now: Time) {
         self.reconsider(now);
+        self.end_drains(now);
         while let Some(tunnel) = self.timers.pop(now) {
             self.retire(tunnel, now);
             self.expire(tunnel, now, true);
@@ -274,6 +298,8 @@ impl Engine {
                 self.rearm(tunnel);
             }
         }
+        self.attend_endpoints(now);
+        self.go_on_diagnosing(now);
     }
 
     /// What wakes this process is to do so at multiples of this, which is as coarse as the tunnels allow: a wake-up costs
@@ -287,29 +313,10 @@ impl Engine {
     /// promised.
     pub fn next_wakeup(&mut self, now: Time) -> Option<Time> {
         let listening = self.listening.beat();
-        let others = [self.outbox.earliest(now), self.next_reconsidered(), listening];
-        others.into_iter().chain([self.timers.earliest()]).flatten().min()
-    }
-
-    /// Asks for traffic to leave a tunnel, or to come back. Moves no state.
-    pub fn set_drain(&mut self, now: Time, tunnel: u32, drain: Option<Drain>) {
-        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
-        if prober.drain == drain {
-            return;
-        }
-        prober.drain = drain;
-        // A verdict says what the tunnel costs without it.
-        prober.undrained = drain.is_none() && !prober.is_judged();
-        let (name, penalty) = (prober.settings.name.clone(), prober.penalty());
-        self.tell(now, Kind::Drain { tunnel: name, drained: drain.is_some(), penalty });
-        self.last_drain = self.events.last();
-        self.steer(now, tunnel);
-    }
-
-    /// The number of the last event by which this run has drained a tunnel or the opposite; 0 without one.
-    #[must_use]
-    pub const fn last_drain(&self) -> u64 {
-        self.last_drain
+        let others =
+            [self.outbox.earliest(now), self.next_reconsidered(), self.next_end(), listening, self.diagnoses.next()];
+        let endpoints = if self.endpoints.is_waiting() { Some(now) } else { self.endpoints.earliest() };
+        others.into_iter().chain([self.timers.earliest(), endpoints]).flatten().min()
     }
 
     /// The kernel's tunnel devices by which probes leave have these indices now, by egress; 0 is one that

@@ -68,6 +68,7 @@ impl Engine {
             let here = |tunnel: &u32| self.probers[*tunnel as usize].settings.namespace == namespace;
             let tunnels: Vec<u32> = (0..self.count()).filter(here).collect();
             tunnels.into_iter().for_each(|tunnel| self.let_go(now, tunnel, "namespace"));
+            self.let_endpoints_go(now, Some(namespace));
         }
     }
 

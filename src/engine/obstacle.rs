@@ -117,6 +117,7 @@ impl Engine {
         let waiting: Vec<u64> = prober.in_flight.waiting().map(|(sequence, _)| sequence).collect();
         for sequence in waiting {
             prober.in_flight.settle(sequence, Standing::Inconclusive);
+            prober.spoil(sequence);
         }
         let from = prober.health.state();
         prober.health = Health::new(*prober.health.rules());

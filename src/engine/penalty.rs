@@ -12,12 +12,24 @@ pub const ALL: [u32; 5] = [0, DEGRADED, DOWN, DEGRADED + DOWN, DOWN + DOWN];
 pub const BASE_MAX: u32 = 499_999;
 
 /// An operator's wish that traffic leaves a tunnel. Not a failure, and never reported as one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Drain {
     /// As costly as degraded.
     Degraded,
     /// As costly as down.
     Down,
+}
+
+impl Drain {
+    /// Its name in every output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Degraded => "degraded",
+            Self::Down => "down",
+        }
+    }
 }
 
 /// The penalty of a tunnel, from its state and an operator's drain: a pure look-up, computed anew

@@ -4,20 +4,22 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::associations::Associations;
+use super::drain::Drained;
 use super::health::{Health, State};
 use super::inflight::{InFlight, Probe, Purpose};
 use super::memory;
 use super::metrics::{self, Histogram};
 use super::needs::{Need, Needs};
 use super::obstacle::Obstacle;
-use super::penalty::{self, Drain};
+use super::penalty;
+use super::rounds::Rounds;
 use super::rtt::Estimator;
 use super::schedule;
 use super::settings::{Interface, ReturnPath, Timeout, Tunnel};
 use super::time::{Time, WallTime};
 use crate::wire::probe::Encapsulation;
 use crate::wire::quote::Quote;
-use crate::wire::{Direction, Onion, Path, Reject, Reply, Template, payload};
+use crate::wire::{Direction, Ends, Onion, Path, Reject, Reply, Template, payload};
 
 /// What is counted for each tunnel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -43,6 +45,8 @@ pub struct Counters {
 pub enum Failure {
     /// No valid answer by the deadline.
     Timeout,
+    /// Too few targets have answered by the deadline; those that have not, a bit for each.
+    Silent(u16),
     /// The kernel refused to send: traffic could not have left either.
     Refused(&'static str),
     /// What it needs was missing: nor could it then.
@@ -51,9 +55,10 @@ pub enum Failure {
 
 impl Failure {
     /// In words.
-    pub(super) fn reason(self, needs: &Needs) -> String {
+    pub(super) fn reason(self, needs: &Needs, rounds: Option<&Rounds>) -> String {
         match self {
             Self::Timeout => "timeout".to_owned(),
+            Self::Silent(mask) => rounds.map_or_else(|| "timeout".to_owned(), |rounds| rounds.name(mask)),
             Self::Refused(error) => format!("not sent: {error}"),
             Self::Missing(need) => format!("not sent: {}", needs.why(need)),
         }
@@ -101,13 +106,16 @@ pub(super) struct Prober {
     pub(super) template: Template,
     pub(super) health: Health,
     pub(super) in_flight: InFlight,
+    /// Of a tunnel with several targets.
+    pub(super) rounds: Option<Box<Rounds>>,
     pub(super) rtt: Estimator,
     pub(super) counters: Counters,
     /// Round-trip times since this run began.
     pub(super) rtts: Histogram<12>,
     /// From where to where it went since then, and how often.
     pub(super) transitions: Vec<(State, State, u64)>,
-    pub(super) drain: Option<Drain>,
+    /// An operator's drain.
+    pub(super) drain: Option<Box<Drained>>,
     /// An operator has ended a drain: traffic is to come back, whatever its routes were found to cost.
     pub(super) undrained: bool,
     /// The last verdict before an obstacle, whose penalty stays until there is another.
@@ -154,6 +162,7 @@ impl Prober {
             number,
             way: memory::way(&settings),
             template: Template::new(&settings.onion),
+            rounds: Rounds::of(&settings),
             health: Health::new(settings.check.rules),
             settings,
             in_flight: InFlight::default(),
@@ -191,7 +200,10 @@ impl Prober {
     }
 
     pub(super) fn penalty(&self) -> u32 {
-        penalty::penalty(self.held.unwrap_or(self.health.state()), self.drain)
+        penalty::penalty(
+            self.held.unwrap_or(self.health.state()),
+            self.drain.as_ref().map(|drained| drained.order.level),
+        )
     }
 
     /// Whether there is a verdict, its own or one that is held from before it could not be probed.
@@ -263,17 +275,31 @@ impl Prober {
         interface: Interface,
         is_ours: impl Fn(&Path) -> bool,
     ) -> Result<(), Reject> {
-        let onion = &self.settings.onion;
+        let inner = self.inner(reply.fields.sequence);
+        let direction = self.settings.onion.style.direction;
+        self.check_way_of(direction, inner, self.settings.check.mark_key.as_ref(), reply, interface, is_ours)
+    }
+
+    /// The same for a probe between these ends, whose answer must bear this mark.
+    pub(super) fn check_way_of(
+        &self,
+        direction: Direction,
+        inner: Ends,
+        mark_key: Option<&payload::Key>,
+        reply: &Reply<'_>,
+        interface: Interface,
+        is_ours: impl Fn(&Path) -> bool,
+    ) -> Result<(), Reject> {
         let any = self.settings.check.return_path == ReturnPath::Any;
-        match onion.style.direction {
+        match direction {
             Direction::Unidirectional => self.check_bare(&reply.path, interface)?,
             Direction::Bidirectional if any && is_ours(&reply.path) => {}
             Direction::Bidirectional => self.check_inside(&reply.path, interface)?,
         }
-        if reply.inner != onion.inner {
+        if reply.inner != inner {
             return Err(Reject::WrongInner);
         }
-        match &self.settings.check.mark_key {
+        match mark_key {
             Some(key) if !payload::is_marked(reply.payload, key) => Err(Reject::Mark),
             Some(_) | None => Ok(()),
         }
@@ -312,7 +338,7 @@ impl Prober {
         }
     }
 
-    fn receives(&self, spi: u32) -> bool {
+    pub(super) fn receives(&self, spi: u32) -> bool {
         self.associations.as_ref().is_some_and(|associations| associations.receives(spi))
     }
 
@@ -341,7 +367,8 @@ impl Prober {
     }
 
     pub(super) fn note_success(&mut self, rtt: Duration) {
-        self.counters.received += 1;
+        // Of several targets each answer is counted when it comes, and what is lost of them likewise.
+        self.counters.received += u64::from(self.rounds.is_none());
         self.rtts.note(rtt);
         self.failures_in_a_row = 0;
         self.unsent_in_a_row = 0;
@@ -351,7 +378,7 @@ impl Prober {
     }
 
     pub(super) fn note_failure(&mut self, at: WallTime, failure: Failure) {
-        self.counters.lost += 1;
+        self.counters.lost += u64::from(self.rounds.is_none());
         self.last_failure = Some((at, failure));
         self.failures_in_a_row += 1;
         self.unsent_in_a_row = 0;

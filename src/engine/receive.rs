@@ -1,8 +1,17 @@
 //! From a datagram to an answer that counts, or to a reason why it does not.
 
-use super::{Engine, Interface, Namespace, Time};
+use super::diagnose::LegAnswer;
+use super::{Engine, Interface, Namespace, Time, endpoints};
 use crate::wire::probe::{Arrived, Outermost, Path};
 use crate::wire::{self, Reject};
+
+/// What an answer is to.
+pub(super) enum Answer {
+    /// The probe of this sequence of the tunnel of this index.
+    Probe(u32, u64),
+    /// A probe of a diagnosis.
+    Leg(LegAnswer),
+}
 
 impl Engine {
     /// Takes a datagram that arrived at `at`, no later than `now`, by the network interface of this
@@ -25,42 +34,51 @@ impl Engine {
             }
             Ok(Outermost::Plain(unpacked)) => {
                 let claimed = wire::payload::claimed_tunnel(unpacked.echo.payload);
+                if let Some(number) = claimed.filter(|number| endpoints::is_number(*number)) {
+                    return self.endpoint_datagram(at, namespace, number, unpacked);
+                }
                 let claimed = claimed.and_then(|number| self.numbered(number));
                 let reply = wire::probe::prove(unpacked, &self.secret);
-                let checked = reply.and_then(|reply| {
-                    let tunnel = self.check_way(&reply, namespace, interface)?;
-                    Ok((tunnel, reply.fields.sequence))
-                });
+                let checked = reply.and_then(|reply| self.check_way(&reply, namespace, interface));
                 checked.map_err(|reject| (reject, claimed))
             }
             Err(reject) => Err((reject, None)),
         };
         match result {
-            Ok((tunnel, sequence)) => self.answered(at, tunnel, sequence),
+            Ok(Answer::Probe(tunnel, sequence)) => self.answered(at, tunnel, sequence),
+            Ok(Answer::Leg(answer)) => self.leg_answered(at, &answer),
             Err((Reject::IcmpType, _)) if self.hinted(at, arrived) => {}
             Err((reject, claimed)) => self.rejected(at, reject, claimed),
         }
     }
 
-    /// The tunnel that an answer is for, if it came the way it must.
+    /// What an answer is to, if it came the way it must; one to a diagnosis in any case.
     pub(super) fn check_way(
         &self,
         reply: &wire::Reply<'_>,
         namespace: Namespace,
         interface: Interface,
-    ) -> Result<u32, Reject> {
+    ) -> Result<Answer, Reject> {
+        if let Some(answer) = self.leg_answer(reply, namespace, interface) {
+            return Ok(Answer::Leg(answer));
+        }
         let tunnel = self.numbered(reply.fields.tunnel).ok_or(Reject::UnknownTunnel)?;
         let prober = &self.probers[tunnel as usize];
         if prober.settings.namespace != namespace {
             return Err(Reject::WrongNamespace);
         }
-        prober.check_way(reply, interface, |path| match *path {
+        prober.check_way(reply, interface, |path| self.is_ours(path, namespace, interface))?;
+        Ok(Answer::Probe(tunnel, reply.fields.sequence))
+    }
+
+    /// Whether what came so came through a tunnel of ours.
+    pub(super) fn is_ours(&self, path: &Path, namespace: Namespace, interface: Interface) -> bool {
+        match *path {
             Path::Bare => interface != 0 && self.devices.contains(&(namespace, interface)),
             Path::Gre { outer, key } => self.ways.contains(&(namespace, outer, key)),
             // Only an association of ours can have opened it.
             Path::Esp { .. } => true,
-        })?;
-        Ok(tunnel)
+        }
     }
 
     /// The index of the tunnel that probes name by this number.
@@ -80,6 +98,12 @@ impl Engine {
     fn hinted(&mut self, at: Time, arrived: Arrived<'_>) -> bool {
         let Some(quote) = wire::quote::parse(arrived, &self.secret) else { return false };
         let wall = self.wall(at);
+        if endpoints::is_number(quote.fields.tunnel) {
+            return self.endpoint_hinted(wall, quote);
+        }
+        if self.leg_hinted(quote) {
+            return true;
+        }
         let Some(tunnel) = self.numbered(quote.fields.tunnel) else { return false };
         self.probers[tunnel as usize].last_hint = Some((wall, quote));
         self.hints += 1;

@@ -74,6 +74,15 @@ impl Fate {
     }
 }
 
+/// How often the configuration was read again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reloads {
+    pub(super) applied: u64,
+    pub(super) refused: u64,
+    /// What became of the last one.
+    pub(super) last_refused: bool,
+}
+
 /// Consequences that are drawn when all tunnels are in their places.
 #[derive(Default)]
 struct Consequences {
@@ -100,6 +109,8 @@ impl Engine {
     pub fn handle_reload(&mut self, now: Time, layout: Layout) -> Reloaded {
         let reloaded = self.lay_out(now, layout, |interval| interval.min(SPREAD));
         let Reloaded { kept, changed, added, removed } = reloaded;
+        self.reloads.applied += 1;
+        self.reloads.last_refused = false;
         self.tell(now, Kind::Reload { kept, changed, added, removed, reason: None });
         reloaded
     }
@@ -107,6 +118,8 @@ impl Engine {
     /// Another configuration was refused: nothing has changed.
     pub fn handle_reload_refused(&mut self, now: Time, reason: &str) {
         let kept = self.probers.len();
+        self.reloads.refused += 1;
+        self.reloads.last_refused = true;
         self.tell(now, Kind::Reload { kept, changed: 0, added: 0, removed: 0, reason: Some(reason.to_owned()) });
     }
 
@@ -133,10 +146,13 @@ impl Engine {
                 continue;
             };
             let is_same = prober.settings.check.is_same(&tunnel.check);
-            *(if is_same { &mut reloaded.kept } else { &mut reloaded.changed }) += 1;
+            let is_kept = is_same && prober.settings.targets == tunnel.targets;
+            *(if is_kept { &mut reloaded.kept } else { &mut reloaded.changed }) += 1;
             consequences.checks.extend((!is_same).then_some((index, tunnel.check)));
             self.probers.push(prober);
-            self.probers[index as usize].settings.terms = tunnel.terms;
+            let prober = &mut self.probers[index as usize];
+            prober.settings.terms = tunnel.terms;
+            prober.set_quorum(tunnel.targets);
         }
         self.renumber(&fates);
         self.lay_routes(&fates, RouteTable::new(routes, places, self.probers.len(), steers));
@@ -201,7 +217,7 @@ impl Engine {
         let mut prober = Prober::new(number, tunnel, first, self.wall(now));
         if let Some(mut before) = before {
             consequences.replaced.push((index, before.health.state()));
-            (prober.drain, prober.undrained) = (before.drain, before.undrained);
+            (prober.drain, prober.undrained) = (before.drain.take(), before.undrained);
             let associations = before.associations.take();
             if start.is_none() && prober.settings.may_take_pairs_of(&before.settings) {
                 prober.associations = associations;
@@ -231,6 +247,7 @@ impl Engine {
             Some(Fate::Replaced(_) | Fate::Gone) | None => None,
         };
         self.outbox.renumber(goes_on);
+        self.going = self.going.take().and_then(|going| Some(going.renumbered(goes_on(going.tunnel)?)));
         self.hold.renumber(goes_on);
         let waiting = self.hold.waiting();
         self.by_number = self.probers.iter().map(|prober| prober.number).zip(0..).collect();
@@ -239,6 +256,7 @@ impl Engine {
         self.timers = Timers::new(self.probers.len());
         self.steered = (0..self.count()).filter(|tunnel| !waiting.contains(tunnel)).collect();
         self.note_devices();
+        self.list_ends();
         self.list_associations();
     }
 

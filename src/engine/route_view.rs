@@ -74,6 +74,14 @@ impl Engine {
         (views, Some(from.saturating_add(count)).filter(|next| *next < self.routes.prefixes()))
     }
 
+    /// The routes over a tunnel to some of its prefixes, likewise.
+    #[must_use]
+    pub fn route_views_over(&self, tunnel: u32, from: usize, count: usize) -> (Vec<RouteView>, Option<usize>) {
+        let some = self.routes.over(tunnel, from, count);
+        let views = some.map(|(index, route, selected)| self.route_view(index, route, selected)).collect();
+        (views, Some(from.saturating_add(count)).filter(|next| *next < self.routes.prefixes_over(tunnel)))
+    }
+
     /// The routes that carry traffic to an address: at each of the places, those chosen from the longest
     /// prefix that holds it, or the one among them that a flow takes.
     #[must_use]

@@ -73,7 +73,7 @@ pub struct RouteTable {
     prefixes: Vec<Prefixes>,
     /// Penalty by tunnel.
     penalties: Vec<u32>,
-    /// Entries by tunnel.
+    /// Entries by tunnel, in order, each once.
     over: Vec<Vec<u32>>,
     /// How many routes, by tunnel.
     counts: Vec<u32>,
@@ -97,6 +97,10 @@ impl RouteTable {
             ..Self::default()
         };
         routes.into_iter().for_each(|route| table.insert(route));
+        for over in &mut table.over {
+            over.sort_unstable();
+            over.dedup();
+        }
         let Self { routes, penalties, entries, .. } = &mut table;
         for entry in entries {
             entry.selected = best(routes, penalties, &entry.routes).collect();
@@ -157,9 +161,7 @@ impl RouteTable {
             self.entries.push(Entry { place, prefix, routes: Vec::new(), selected: Vec::new() });
         }
         self.entries[at as usize].routes.push(index);
-        if over.last() != Some(&at) {
-            over.push(at);
-        }
+        over.push(at);
     }
 
     /// Sets what a tunnel's state costs, and returns the prefixes whose traffic moves for it: how many, and
@@ -252,6 +254,13 @@ impl RouteTable {
         self.entries.iter().skip(from).take(count).flat_map(|entry| self.of(entry))
     }
 
+    /// The routes over a tunnel to so many of its prefixes, from one of them on; likewise.
+    pub fn over(&self, tunnel: u32, from: usize, count: usize) -> impl Iterator<Item = (u32, &Route, bool)> {
+        let entries = self.over.get(tunnel as usize).into_iter().flatten().skip(from).take(count);
+        let routes = entries.filter_map(|&at| self.entries.get(at as usize)).flat_map(|entry| self.of(entry));
+        routes.filter(move |(_, route, _)| route.tunnel == tunnel)
+    }
+
     fn of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (u32, &'a Route, bool)> {
         entry.routes.iter().map(|&index| (index, &self.routes[index as usize], entry.selected.contains(&index)))
     }
@@ -266,6 +275,12 @@ impl RouteTable {
     #[must_use]
     pub fn prefixes(&self) -> usize {
         self.entries.len()
+    }
+
+    /// How many of them a tunnel has a route to; likewise.
+    #[must_use]
+    pub fn prefixes_over(&self, tunnel: u32) -> usize {
+        self.over.get(tunnel as usize).map_or(0, Vec::len)
     }
 
     /// What the indices of places stand for. One that is not among them is the main table of the

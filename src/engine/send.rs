@@ -6,7 +6,8 @@ use super::event::Kind;
 use super::inflight::{Purpose, Standing};
 use super::outbox::Item;
 use super::prober::Burst;
-use super::{Engine, Failure, Time, Transmit, Unsent, schedule};
+use super::rounds::Going;
+use super::{Engine, Failure, Time, Transmit, Unsent, endpoints, schedule};
 use crate::wire::{Stamp, payload::Fields};
 
 /// A burst probe leaves this long before its outcome would fall out of the short window, and a tick, because the next
@@ -63,8 +64,16 @@ impl Engine {
 
     /// Writes the next probe into `buffer`, if one may leave now.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        if self.going.is_some()
+            && let Some(transmit) = self.go_on(now, buffer)
+        {
+            return Some(transmit);
+        }
         loop {
-            let item = self.outbox.pop(now)?;
+            // Endpoints and diagnoses have time: their probes delay none of a tunnel's.
+            let Some(item) = self.outbox.pop(now) else {
+                return self.transmit_to_endpoint(now, buffer).or_else(|| self.poll_leg(now, buffer));
+            };
             let Item { tunnel, purpose, not_after } = item;
             let prober = &mut self.probers[tunnel as usize];
             if !prober.is_probed() {
@@ -88,37 +97,61 @@ impl Engine {
             };
             let prober = &mut self.probers[tunnel as usize];
             let timeout = prober.timeout();
-            let sequence = prober.in_flight.send(now, self.stalls.total, timeout, purpose);
+            let mut sequence = prober.in_flight.send(now, self.stalls.total, timeout, purpose);
             self.listening.extend(now, timeout);
-            let [.., high, low] = schedule::mix(sequence, u64::from(prober.number)).to_be_bytes();
-            let stamp = Stamp {
-                fields: Fields { tunnel: prober.number, sequence, sent: now.as_nanos() },
-                identifier: prober.identifier(self.secret.epoch),
-                ip_id: u16::from_be_bytes([high, low]),
-            };
-            let associations = prober.associations.as_ref();
-            let seal = number.and_then(|number| associations.and_then(|associations| associations.seal(number)));
-            let Some(length) = prober.template.emit(&stamp, &self.secret, seal, buffer) else {
-                // It will be a failure, and is waited for as if it had left.
-                self.rearm(tunnel);
-                return None;
-            };
-            prober.counters.sent += 1;
-            let transmit = Transmit {
-                tunnel,
-                sequence,
-                due: (purpose == Purpose::Regular).then_some(not_after),
-                egress: prober.settings.egress,
-                destination: prober.template.destination(),
-                length,
-            };
-            return Some(transmit);
+            if prober.rounds.is_some() {
+                sequence = self.begin_round(now, item, sequence);
+            }
+            let due = (purpose == Purpose::Regular).then_some(not_after);
+            return self.emit(now, tunnel, sequence, number, due, buffer);
         }
+    }
+
+    /// What is in flight is a round: the sequence of its first probe. The others follow.
+    fn begin_round(&mut self, now: Time, item: Item, round: u64) -> u64 {
+        let (tunnel, stalls, deaf) = (item.tunnel, self.stalls, self.deaf_since(item.tunnel));
+        let prober = &mut self.probers[tunnel as usize];
+        prober.begin_round(round, now, stalls, deaf);
+        self.going = Some(Going { tunnel, round, next: 1, item });
+        prober.rounds.as_ref().map_or(round, |rounds| rounds.sequence(round, 0))
+    }
+
+    /// Writes a probe into `buffer`.
+    pub(super) fn emit(
+        &mut self,
+        now: Time,
+        tunnel: u32,
+        sequence: u64,
+        number: Option<u64>,
+        due: Option<Time>,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let prober = &mut self.probers[tunnel as usize];
+        let [.., high, low] = schedule::mix(sequence, u64::from(prober.number)).to_be_bytes();
+        let stamp = Stamp {
+            fields: Fields { tunnel: prober.number, sequence, sent: now.as_nanos() },
+            identifier: prober.identifier(self.secret.epoch),
+            ip_id: u16::from_be_bytes([high, low]),
+        };
+        let associations = prober.associations.as_ref();
+        let seal = number.and_then(|number| associations.and_then(|associations| associations.seal(number)));
+        let template = match &mut prober.rounds {
+            None => &prober.template,
+            Some(rounds) => rounds.leaving(sequence).unwrap_or(&prober.template),
+        };
+        let Some(length) = template.emit(&stamp, &self.secret, seal, buffer) else {
+            // It will be a failure, and is waited for as if it had left.
+            self.rearm(tunnel);
+            return None;
+        };
+        prober.counters.sent += 1;
+        let (egress, destination) = (prober.settings.egress, template.destination());
+        Some(Transmit { tunnel, sequence, due, egress, destination, length })
     }
 
     /// A sequence number for an ESP probe; the others need none. While there is none, the probe waits,
     /// or its tunnel ends.
-    fn number(&mut self, now: Time, item: Item) -> Result<Option<u64>, ()> {
+    pub(super) fn number(&mut self, now: Time, item: Item) -> Result<Option<u64>, ()> {
         let prober = &mut self.probers[item.tunnel as usize];
         let Some(associations) = &mut prober.associations else { return Ok(None) };
         let number = associations.take();
@@ -146,7 +179,15 @@ impl Engine {
 
     /// Takes a probe that [`Self::poll_transmit`] gave out and the kernel did not take.
     pub fn handle_unsent(&mut self, now: Time, tunnel: u32, sequence: u64, unsent: Unsent) {
-        let Some(prober) = self.probers.get_mut(tunnel as usize) else { return };
+        if endpoints::is_number(tunnel) {
+            return self.endpoint_unsent(now, tunnel, sequence, unsent);
+        }
+        let Some(prober) = self.probers.get_mut(tunnel as usize) else {
+            return self.leg_unsent(now, tunnel, sequence, unsent);
+        };
+        if prober.rounds.is_some() {
+            return self.part_unsent(now, tunnel, sequence, unsent);
+        }
         prober.counters.sent = prober.counters.sent.saturating_sub(1);
         match unsent {
             Unsent::LocalFault(error) => {

@@ -1,5 +1,6 @@
 //! What the engine is told about a tunnel: values that the configuration has made sure of.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::health::Rules;
@@ -46,6 +47,22 @@ pub struct Tunnel {
     /// The index of the kernel's tunnel device, by which answers must come: 0 while it is missing,
     /// `None` where there is no device.
     pub interface: Option<Interface>,
+    /// Of several targets, those beside the far end of the probes' inner addresses.
+    pub targets: Option<Targets>,
+}
+
+/// Several targets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Targets {
+    /// All but the first.
+    pub further: Vec<IpAddr>,
+    /// How many of all must answer a round for it to be a success.
+    pub quorum: usize,
+}
+
+impl Targets {
+    /// The most that there may be.
+    pub const MAX: usize = 16;
 }
 
 impl Tunnel {
@@ -96,6 +113,12 @@ impl Tunnel {
             && self.namespace == other.namespace
             && self.egress == other.egress
             && self.source() == other.source()
+            && self.further() == other.further()
+    }
+
+    /// Targets beside the first.
+    pub(super) fn further(&self) -> &[IpAddr] {
+        self.targets.as_ref().map_or(&[], |targets| &targets.further)
     }
 
     /// Whether pairs of associations of the other one, its predecessor, are still good here: those from files

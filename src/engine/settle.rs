@@ -21,6 +21,11 @@ impl Engine {
         // A deadline before this arrival comes first, or the samples would be out of order.
         self.expire(tunnel, at, false);
         let prober = &mut self.probers[tunnel as usize];
+        if prober.rounds.is_some() {
+            self.part_answered(at, tunnel, sequence);
+            self.rearm(tunnel);
+            return;
+        }
         match prober.in_flight.answer(sequence) {
             Settled::Now(probe) => {
                 let rtt = probe.took(at);
@@ -70,6 +75,8 @@ impl Engine {
             let deaf = deaf.filter(|(at, _)| prober.in_flight.get(sequence).is_some_and(|probe| *at >= probe.sent));
             if let Some((_, why)) = deaf {
                 self.inconclusive(tunnel, sequence, deadline, why);
+            } else if prober.rounds.is_some() {
+                self.expire_round(tunnel, sequence, deadline);
             } else if let Some(probe) = prober.in_flight.settle(sequence, Standing::Lost) {
                 self.sample(tunnel, deadline, probe.purpose, probe.retried, Err(Failure::Timeout));
             }
@@ -178,12 +185,14 @@ impl Engine {
     }
 
     pub(super) fn inconclusive(&mut self, tunnel: u32, sequence: u64, at: Time, why: &'static str) {
-        if let Some(probe) = self.probers[tunnel as usize].in_flight.settle(sequence, Standing::Inconclusive) {
+        let prober = &mut self.probers[tunnel as usize];
+        if let Some(probe) = prober.in_flight.settle(sequence, Standing::Inconclusive) {
+            prober.spoil(sequence);
             self.note_inconclusive(tunnel, probe.purpose, at, why);
         }
     }
 
-    fn note_inconclusive(&mut self, tunnel: u32, purpose: Purpose, at: Time, why: &'static str) {
+    pub(super) fn note_inconclusive(&mut self, tunnel: u32, purpose: Purpose, at: Time, why: &'static str) {
         self.probers[tunnel as usize].note_spoilt(at, why);
         self.note_burst(tunnel, purpose);
         self.record_sample(tunnel, at, None);
@@ -210,7 +219,7 @@ impl Engine {
         self.tell(at, Kind::Sample { tunnel, t: at, ok, inconclusive: ok.is_none(), rtt_us });
     }
 
-    fn warn_if_slow(&mut self, tunnel: u32, at: Time) {
+    pub(super) fn warn_if_slow(&mut self, tunnel: u32, at: Time) {
         let prober = &mut self.probers[tunnel as usize];
         if prober.became_slow() {
             let reason = format!(

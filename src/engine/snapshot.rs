@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::drain::Drained;
 use super::hold::HoldView;
 use super::metrics::Histogram;
 use super::needs::Needs;
 use super::obstacle::Obstacle;
 use super::penalty;
 use super::prober::Prober;
+use super::rounds::TargetView;
 use super::time::WallTime;
 use super::{Counters, Engine, State, Time};
+use crate::wire::quote::Quote;
 use crate::wire::{Direction, Reject, probe::Kind};
 
 /// One tunnel.
@@ -35,6 +38,8 @@ pub struct TunnelView {
     pub since: WallTime,
     /// An operator has asked for traffic to leave it.
     pub drained: bool,
+    /// How, until when, why, and who it was; null if it is not.
+    pub drain: Option<Drained>,
     /// The state is from before a restart, long ago: too few samples have confirmed it so far.
     pub stale: bool,
     /// What every route over it costs more.
@@ -45,6 +50,10 @@ pub struct TunnelView {
     pub obstacle: Option<&'static str>,
     /// `authenticated` if answers bear the reflector's mark, else `reflected`.
     pub assurance: &'static str,
+    /// How many of several targets must answer a round; null where there is one target.
+    pub quorum: Option<usize>,
+    /// Several targets, each; empty where there is one.
+    pub targets: Vec<TargetView>,
     /// The long window.
     pub window: WindowView,
     /// The last thirty samples.
@@ -190,7 +199,7 @@ pub struct Census {
 }
 
 /// A number without a fraction as an integer: a strict decoder takes 300.0 for none.
-fn whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     #[expect(clippy::cast_possible_truncation, reason = "compared with what it was, below")]
     let integer = *number as i64;
     #[expect(clippy::cast_precision_loss, reason = "a number that loses some is written with its fraction")]
@@ -270,11 +279,14 @@ fn view(prober: &mut Prober, needs: &Needs, now: Time) -> TunnelView {
         health: state.code(),
         since: prober.since,
         drained: prober.drain.is_some(),
+        drain: prober.drain.as_deref().cloned(),
         stale: prober.unconfirmed > 0,
         penalty: prober.penalty(),
         checked: prober.settings.check.enabled,
         obstacle: prober.obstacle.as_ref().map(Obstacle::name),
         assurance: if prober.authenticated { "authenticated" } else { "reflected" },
+        quorum: prober.rounds.as_ref().map(|rounds| rounds.quorum),
+        targets: targets(prober),
         window: window_view(prober),
         last_30: {
             let (samples, failures) = health.window().last(health.rules().recovery_samples);
@@ -287,6 +299,11 @@ fn view(prober: &mut Prober, needs: &Needs, now: Time) -> TunnelView {
         last_hint: last_hint(prober),
         reason: reason(prober),
     }
+}
+
+/// Several targets.
+pub(super) fn targets(prober: &Prober) -> Vec<TargetView> {
+    prober.rounds.as_ref().map(|rounds| rounds.views()).unwrap_or_default()
 }
 
 fn window_view(prober: &Prober) -> WindowView {
@@ -313,7 +330,7 @@ fn rtt_view(prober: &Prober) -> Option<RttView> {
 }
 
 pub(super) fn last_failure(prober: &Prober, needs: &Needs) -> Option<Dated> {
-    prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason(needs) })
+    prober.last_failure.map(|(at, failure)| Dated { at, reason: failure.reason(needs, prober.rounds.as_deref()) })
 }
 
 pub(super) fn last_reject(prober: &Prober) -> Option<Dated> {
@@ -321,7 +338,12 @@ pub(super) fn last_reject(prober: &Prober) -> Option<Dated> {
 }
 
 pub(super) fn last_hint(prober: &Prober) -> Option<Dated> {
-    prober.last_hint.map(|(at, quote)| Dated { at, reason: format!("{} says {}", quote.from, quote.says) })
+    prober.last_hint.map(|(at, quote)| hint(at, quote))
+}
+
+/// What an ICMP error says.
+pub(super) fn hint(at: WallTime, quote: Quote) -> Dated {
+    Dated { at, reason: format!("{} says {}", quote.from, quote.says) }
 }
 
 /// Why a tunnel has its state, in one line.

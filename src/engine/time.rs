@@ -79,7 +79,7 @@ impl serde::Serialize for Time {
     }
 }
 
-/// Nanoseconds since the Unix epoch: for people to read, never to reckon with.
+/// Nanoseconds since the Unix epoch: for people to read, never to reckon with (but that an operator's drain ends by it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct WallTime(pub u64);
 

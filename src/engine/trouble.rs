@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::event::Kind;
 use super::time::WallTime;
-use super::{Ear, Engine, Time, Transmit};
+use super::{Ear, Engine, Time, Transmit, endpoints};
 
 /// Every kind of trouble that is told, and what it means. The names are for ever.
 pub const KINDS: [(&str, &str); 13] = [
@@ -160,7 +160,8 @@ impl Engine {
     /// retry that had to wait for a burst's end): it is late only since this process ran last, which was the
     /// last time to see to it.
     fn lateness(&mut self, now: Time) -> Duration {
-        let wanted = [self.timers.earliest(), self.listening.beat()].into_iter().flatten().min();
+        let wanted =
+            [self.timers.earliest(), self.endpoints.earliest(), self.listening.beat()].into_iter().flatten().min();
         // Whoever wakes this process does so a tick at a time.
         let wanted = wanted.map(|wanted| wanted.ceil(self.tick));
         let seen = std::mem::replace(&mut self.listening.seen, now);
@@ -173,10 +174,15 @@ impl Engine {
     pub fn handle_sent<'a>(&mut self, begun: Time, now: Time, sent: impl ExactSizeIterator<Item = &'a Transmit>) {
         let (count, span) = (u32::try_from(sent.len()).unwrap_or(u32::MAX).max(1), now.since(begun));
         for (place, &Transmit { tunnel, sequence, due, .. }) in (0_u32..).zip(sent) {
+            let at = begun + span * place / count;
+            if endpoints::is_number(tunnel) {
+                self.endpoint_sent(tunnel, sequence, at, now);
+                continue;
+            }
             let Some(prober) = self.probers.get_mut(tunnel as usize) else { continue };
             let timeout = prober.timeout();
             // One that was refused has its outcome.
-            if let Some(probe) = prober.in_flight.left(sequence, begun + span * place / count, now) {
+            if let Some(probe) = prober.left(sequence, at, now) {
                 let left = probe.left();
                 if probe.held_up {
                     self.held_up = self.held_up.max(left.since(probe.sent));
@@ -201,6 +207,7 @@ impl Engine {
     pub fn handle_suspend(&mut self, now: Time, asleep: Duration) {
         self.stalled(now, Duration::ZERO, "suspend", &format!("the host slept for {} s", asleep.as_secs()));
         (0..self.count()).for_each(|tunnel| self.let_go(now, tunnel, "suspend"));
+        self.let_endpoints_go(now, None);
     }
 
     /// What is in flight through a tunnel is no sample: answers may come while nobody listens.
@@ -218,6 +225,7 @@ impl Engine {
         self.fault(now, None, name, reason);
         // Deadlines have moved; a timer at the old one would only wake us for nothing.
         (0..self.count()).for_each(|tunnel| self.rearm(tunnel));
+        self.rearm_endpoints();
     }
 
     /// A socket has lost packets for want of room: probes in flight may have been answered.

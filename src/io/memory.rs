@@ -21,13 +21,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::fcntl::Flock;
-use serde::de::DeserializeOwned;
 
 use super::clock::Clock;
 use super::durable::{self, Aside, make};
 use super::lock;
 use crate::engine::Time;
-use crate::engine::memory::{self, HEADER, Kind, Memory, Piece, Preface, Seal};
+use crate::engine::memory::{self, HEADER, Kind, Memory, Piece, Preface, Record, Seal};
 
 /// Files that could not be read are kept, but no more than so many of a kind.
 const SET_ASIDE: u32 = 4;
@@ -114,7 +113,7 @@ pub fn open(folder: &Path) -> io::Result<Opened> {
     Ok(Opened { memory, complaints, states: states?, windows: windows? })
 }
 
-fn load<T: DeserializeOwned>(folder: &Path, kind: Kind, complaints: &mut Vec<String>) -> Option<(Preface, Vec<T>)> {
+fn load<T: Record>(folder: &Path, kind: Kind, complaints: &mut Vec<String>) -> Option<(Preface, Vec<T>)> {
     let path = folder.join(kind.name());
     let why = match read(kind, &path) {
         Ok(read) => return read,
@@ -128,7 +127,7 @@ fn load<T: DeserializeOwned>(folder: &Path, kind: Kind, complaints: &mut Vec<Str
     None
 }
 
-fn read<T: DeserializeOwned>(kind: Kind, path: &Path) -> Result<Option<(Preface, Vec<T>)>, String> {
+fn read<T: Record>(kind: Kind, path: &Path) -> Result<Option<(Preface, Vec<T>)>, String> {
     let named = |error: io::Error| error.to_string();
     let Some((mut file, length)) = durable::open(path).map_err(named)? else { return Ok(None) };
     let mut bytes = Vec::new();

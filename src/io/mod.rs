@@ -20,6 +20,8 @@
 //! | [`local`] | the local socket: HTTP with JSON |
 //! | [`ledger`] | the durable record of ESP sequence numbers |
 //! | [`letters`] | a private line between two processes, over which descriptors can be handed |
+//! | [`deliver`] | the way to whom people are told by: programs, webhooks |
+//! | [`told`] | what people have been told, on the disk |
 //! | [`memory`] | what is remembered of the tunnels, on the disk |
 //! | `durable` | files that are there whole whenever the power fails |
 //! | `lock` | a lock file: who owns a path |
@@ -29,6 +31,7 @@
 
 pub mod alarm;
 pub mod clock;
+pub mod deliver;
 pub mod device;
 mod durable;
 pub mod fib;
@@ -46,5 +49,6 @@ pub mod netns;
 pub mod notify;
 pub mod raw;
 pub mod sandbox;
+pub mod told;
 pub mod tunnels;
 pub mod xfrm;

@@ -4,7 +4,8 @@
 //! family one that receives GRE, ESP, ESP in UDP or ICMP, each behind a kernel filter, and for
 //! each namespace, family, device and mark one that sends. A sending socket has the protocol
 //! `IPPROTO_RAW`, to which the kernel delivers nothing, and for which it takes packets with their
-//! IP header as we built it (raw(7), ipv6(7)).
+//! IP header as we built it (raw(7), ipv6(7)). Only one that sends to endpoints has the protocol ICMP: there, the kernel
+//! makes the header.
 
 mod receive;
 mod send;
@@ -17,7 +18,7 @@ use nix::{libc, setsockopt_impl, sockopt_impl};
 use socket2::{Domain, SockFilter, Socket, Type};
 
 pub use receive::{Drained, Inbox, Opened, Receiver, open_receiver};
-pub use send::{Leaving, Sender, open_sender};
+pub use send::{Leaving, Sender, open_plain_sender, open_sender};
 pub(super) use send::{enlarge_send_buffer, send_all};
 
 use crate::wire::Family;

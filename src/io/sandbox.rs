@@ -63,6 +63,17 @@ pub fn confine(folder: Option<&Path>) -> Gaps {
     Gaps { landlock, others }
 }
 
+/// Lays every capability down for ever, for this process and all that it runs; nothing else. What could not be had.
+/// To be called when there is one thread only.
+#[must_use]
+pub fn renounce() -> Vec<String> {
+    let threads = accompanied().map(|error| format!("threads: {error}"));
+    let capabilities = lay_down().err().map(|error| format!("capabilities: {error}"));
+    // So that a program of root's, or one with capabilities of its own, has none either.
+    let no_new_privs = prctl::set_no_new_privs().err().map(|error| format!("no_new_privs: {error}"));
+    [threads, capabilities, no_new_privs].into_iter().flatten().collect()
+}
+
 /// Why not all of this process would be inside.
 fn accompanied() -> Option<String> {
     match fs::read_dir("/proc/self/task").map(Iterator::count) {

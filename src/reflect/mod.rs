@@ -37,6 +37,8 @@ pub struct FarTunnel {
     pub outer: Ends,
     /// Inner addresses.
     pub inner: Ends,
+    /// Addresses of its own beside these, for which it answers as well.
+    pub further: Vec<IpAddr>,
     /// What is between the two headers.
     pub wrap: Wrap,
 }
@@ -199,8 +201,9 @@ impl Reflector {
         let index = known.ok_or(Reject::WrongOuter)?;
         let tunnel = &self.tunnels[index];
         let own = [tunnel.inner.local(), tunnel.outer.local()];
+        let is_own = |address: &IpAddr| own.contains(address) || tunnel.further.contains(address);
         let (mut packet, destination) = match unpacked.echo.kind {
-            Kind::Request if own.contains(&unpacked.packet.destination) => {
+            Kind::Request if is_own(&unpacked.packet.destination) => {
                 self.counters.answered += 1;
                 (answer(unpacked), unpacked.packet.source)
             }
@@ -311,7 +314,8 @@ mod tests {
     fn answer_to(probe: &[u8]) -> Vec<u8> {
         let Onion { outer, inner, .. } = onion();
         let wrap = Wrap::Gre(gre::Options::default());
-        let far = FarTunnel { name: "t".to_owned(), outer: outer.reversed(), inner: inner.reversed(), wrap };
+        let (outer, inner, further) = (outer.reversed(), inner.reversed(), Vec::new());
+        let far = FarTunnel { name: "t".to_owned(), outer, inner, further, wrap };
         let mut reflector = Reflector::new(Time::ZERO, vec![far], Some(Key::new([7; 16])), Vec::new());
         let mut answers = Vec::new();
         reflector.handle(Time::ZERO, Arrived::V4(probe), &mut answers).unwrap();

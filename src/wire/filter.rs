@@ -120,8 +120,8 @@ fn inside_gre(asm: &mut Assembler, pass: Pass) {
     echo(asm, Family::V6, pass);
 }
 
-/// With X at an ICMP header: if it is an error that quotes a GRE packet, passes or drops by the
-/// probe in that packet; anything else goes on behind, X unchanged.
+/// With X at an ICMP header: if it is an error that quotes a GRE packet or a bare echo message, passes or drops
+/// by the probe in that packet; anything else goes on behind, X unchanged.
 fn quoted(asm: &mut Assembler, family: Family, epoch: u64) {
     // RFC 792: 3, 11 and 12 are errors, 0 is the answer. RFC 4443 section 2.1: those below 128 are.
     let highest = match family {
@@ -132,19 +132,22 @@ fn quoted(asm: &mut Assembler, family: Family, epoch: u64) {
     let echo_v6 = asm.jump_if_greater(highest);
     let echo_v4 = asm.jump_if_equal(0);
     skip(asm, 8);
-    match family {
-        Family::V4 => {
-            asm.plain(LDB_IND, 9);
-            asm.require(JEQ, u32::from(gre::PROTOCOL));
-            skip_v4_header(asm);
-        }
-        Family::V6 => {
-            asm.plain(LDB_IND, 6);
-            asm.require(JEQ, u32::from(gre::PROTOCOL));
-            skip(asm, 40);
-        }
-    }
+    let (protocol_at, icmp) = match family {
+        Family::V4 => (9, super::ip::ICMP),
+        Family::V6 => (6, super::ip::ICMPV6),
+    };
+    let skip_header = |asm: &mut Assembler| match family {
+        Family::V4 => skip_v4_header(asm),
+        Family::V6 => skip(asm, 40),
+    };
+    asm.plain(LDB_IND, protocol_at);
+    let bare = asm.jump_if_equal(icmp.into());
+    asm.require(JEQ, u32::from(gre::PROTOCOL));
+    skip_header(asm);
     inside_gre(asm, Pass::Probes { epoch });
+    asm.land_true(bare);
+    skip_header(asm);
+    echo(asm, family, Pass::Probes { epoch });
     asm.land_true(echo_v6);
     asm.land_true(echo_v4);
 }

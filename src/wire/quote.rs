@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use super::payload::{self, Fields, Secret};
-use super::probe::{Arrived, peel};
+use super::probe::{Arrived, Path, peel, tagged};
 use super::{Ends, Family, Kind, icmp, ip};
 
 /// An error about one of this run's probes.
@@ -42,7 +42,9 @@ pub fn parse(arrived: Arrived<'_>, secret: &Secret) -> Option<Quote> {
         Kind::Request => probe.ends.reversed(),
         Kind::Reply => probe.ends,
     };
-    let (fields, _) = payload::parse(probe.echo.payload, ends, secret).ok()?;
+    let read = |ends| payload::parse(probe.echo.payload, ends, secret).ok();
+    let plain = || (probe.path == Path::Bare).then(|| tagged(ends.far()));
+    let (fields, _) = read(ends).or_else(|| read(plain()?))?;
     Some(Quote { fields, from: error.source, says })
 }
 

@@ -4,6 +4,7 @@
 
 mod credentials;
 mod drop_ins;
+mod endpoints;
 mod esp;
 mod kernel;
 mod refusals;

@@ -27,6 +27,7 @@ fn same(one: &Tunnel, other: &Tunnel) -> bool {
         && one.underlay_device == other.underlay_device
         && one.mark == other.mark
         && one.device == other.device
+        && one.targets == other.targets
         && same_esp(one.esp.as_ref(), other.esp.as_ref())
 }
 
@@ -38,6 +39,26 @@ fn same_esp(one: Option<&Esp>, other: Option<&Esp>) -> bool {
         Some((*spi_out, *spi_in, keys, *esn, *replay_window))
     };
     one.map(|esp| (esp.terms, pair(esp))) == other.map(|esp| (esp.terms, pair(esp)))
+}
+
+#[test]
+fn several_targets_and_how_many_of_them_must_answer() {
+    let config = good(Config::load(Path::new("fixtures/config/ok/targets.toml")));
+    let seen = config.tunnels.iter().map(|tunnel| {
+        let several = tunnel.targets.as_ref().map(|targets| (targets.further.len(), targets.quorum));
+        (tunnel.onion.inner.far().to_string(), several)
+    });
+    let several = [("192.0.2.1", Some((2, 1))), ("192.0.2.7", Some((3, 3))), ("192.0.2.7", None)];
+    assert_eq!(seen.collect::<Vec<_>>(), several.map(|(first, targets)| (first.to_owned(), targets)));
+    for (count, majority) in [(2, 2), (3, 2), (4, 3), (5, 3), (16, 9)] {
+        let list: Vec<String> = (1..=count).map(|last| format!("\"192.0.2.{last}\"")).collect();
+        let text = format!(
+            "[[tunnel]]\nname = \"t\"\nlocal_endpoint = \"198.51.100.1\"\nremote_endpoint = \"203.0.113.10\"\n\
+             interface_address = \"10.100.0.8/31\"\nhealth_check.targets = [{}]\n",
+            list.join(", ")
+        );
+        assert_eq!(parse(&text).tunnels[0].targets.as_ref().unwrap().quorum, majority, "more than half of {count}");
+    }
 }
 
 #[test]
@@ -67,6 +88,7 @@ fn nothing_written_means_the_specification() {
     assert_eq!(config.daemon.socket, Path::new("/run/adit/adit.sock"));
     assert_eq!(config.daemon.state_dir, Path::new("/var/lib/adit"));
     assert_eq!((config.daemon.socket_group, config.daemon.admin_group, config.daemon.record), (None, None, None));
+    assert_eq!((config.daemon.metrics, config.daemon.status_page), (None, false));
     assert!(config.tunnels.is_empty() && config.routes.is_empty());
 
     let tunnel = &Fixtures::new().tunnels("least.toml")["ams-1"];
@@ -86,10 +108,30 @@ fn nothing_written_means_the_specification() {
 }
 
 #[test]
+fn who_can_read_the_metrics_is_said_where_it_may_be_others() {
+    let with = |address: &str| parse(&format!("[daemon]\nmetrics = \"{address}\"\nstatus_page = true\n"));
+    for address in ["127.0.0.1:9911", "[::1]:1", "127.8.9.10:65535"] {
+        let config = with(address);
+        assert_eq!(config.daemon.metrics, Some(address.parse().unwrap()));
+        assert!(config.daemon.status_page && config.hints.is_empty(), "{address}");
+    }
+    for address in ["0.0.0.0:9911", "[::]:9911", "192.0.2.1:80", "[2001:db8::1]:9911"] {
+        let [hint] = &with(address).hints[..] else { panic!("{address}: one hint") };
+        let text = hint.to_string();
+        assert!(
+            text.contains("adit.toml:2:11: `metrics`: whoever reaches this address can read the status page"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn the_specification_example_as_far_as_it_is_supported() {
     let config = Fixtures::new().load("whole.toml");
     assert_eq!(config.daemon.socket_group.as_deref(), Some("adit"));
     assert_eq!(config.daemon.record.as_deref(), Some(Path::new("/var/lib/adit/record.jsonl")));
+    assert_eq!(config.daemon.metrics, Some("127.0.0.1:9911".parse().unwrap()));
+    assert!(config.daemon.status_page);
     let [tunnel, esp, device] = &config.tunnels[..] else { panic!("three tunnels") };
     assert_eq!(tunnel.onion.inner, ends("10.100.0.8", "192.0.2.1"));
     assert_eq!(tunnel.onion.encapsulation, gre::Options::keyed(4711).into());

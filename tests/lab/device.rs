@@ -100,7 +100,9 @@ fn through_device(kind: Kind, styles: &[(Style, Family)]) -> Plan {
 
 fn plan(tunnels: Vec<Tunnel>, exits: Vec<Exit>) -> Plan {
     Plan {
+        bearings: BTreeMap::new(),
         fail_static: None,
+        endpoints: Vec::new(),
         steering: None,
         tunnels,
         routes: Vec::new(),
@@ -133,6 +135,7 @@ fn tunnel(number: usize, style: Style, [outer, inner]: [[String; 2]; 2], egress:
         terms: None,
         exit: 0,
         interface: None,
+        targets: None,
     }
 }
 

@@ -4,7 +4,7 @@
 #
 #   guest.sh [-b uml|qemu] [-t SECONDS] [-s FOLDER]... -- COMMAND [ARG...]
 #
-#   -b  which kernel (default: $ADIT_LAB_BACKEND, or uml)
+#   -b  which kernel (default: $ADIT_LAB_BACKEND, or uml, or qemu where uml cannot run)
 #   -t  time limit, default 600
 #   -s  a folder the command may really write to; all else that it writes is
 #       thrown away with the guest
@@ -23,7 +23,11 @@ need() {  # need PROGRAM PACKAGE
     die "$1 is missing: install the Debian package $2, or run $here/prepare.sh $backend"
 }
 
-backend=${ADIT_LAB_BACKEND:-uml} limit=600 shares=
+# This UML saves registers in a space that is too small for those of a processor with AMX: its first process ends at once.
+lacks_uml() { grep -qw amx_tile /proc/cpuinfo; }
+fitting=uml
+! lacks_uml || fitting=qemu
+backend=${ADIT_LAB_BACKEND:-$fitting} limit=600 shares=
 while getopts b:t:s: option; do
   case $option in
     b) backend=$OPTARG ;;
@@ -44,7 +48,8 @@ need /bin/busybox busybox-static
 need /sbin/modprobe kmod
 case $backend in
   uml)
-    need linux.uml user-mode-linux ;;
+    need linux.uml user-mode-linux
+    ! lacks_uml || die "uml cannot run on this processor, which has AMX: use qemu" ;;
   qemu)
     need qemu-system-x86_64 qemu-system-x86
     [ -e "$cache/initrd" ] ||

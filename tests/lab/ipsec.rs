@@ -247,7 +247,9 @@ pub(crate) fn of(number: usize, case: &Case) -> Addresses {
 fn plan(cases: &[Case], pace: Pace) -> Plan {
     let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
+        bearings: std::collections::BTreeMap::new(),
         fail_static: None,
+        endpoints: Vec::new(),
         steering: None,
         tunnels: (1..).zip(cases).map(|(number, case)| tunnel(number, case, pace)).collect(),
         routes: Vec::new(),
@@ -304,6 +306,7 @@ fn tunnel(number: usize, case: &Case, pace: Pace) -> Tunnel {
         terms: Some(Terms { source: Source::Installed, esn: case.esn, replay_window: case.window }),
         exit: 0,
         interface: None,
+        targets: None,
     }
 }
 

@@ -318,6 +318,8 @@ fn http_over_the_socket() {
     assert_eq!(json("/v1/tunnels/fra-1")["name"], "fra-1");
     assert_eq!(json("/v1/tunnels/fra-1/explain")["name"], "fra-1");
     assert_eq!(json("/v1/routes")["routes"].as_array().unwrap().len(), 2);
+    let over = json("/v1/routes?tunnel=fra-1")["routes"].clone();
+    assert_eq!((over.as_array().unwrap().len(), &over[0]["tunnel"]), (1, &"fra-1".into()), "{over}");
     assert_eq!(json("/v1/routes/lookup?dst=10.20.255.255")["routes"][0]["prefix"], "10.20.0.0/16");
     let chosen = |query: &str| json(&format!("/v1/routes/lookup?dst=10.20.1.1{query}"))["routes"].clone();
     assert_eq!(chosen("").as_array().unwrap().len(), 1, "the chosen ones only");
@@ -335,6 +337,8 @@ fn http_over_the_socket() {
         ("GET", "/v1/tunnels/nothing", 404),
         ("GET", "/v1/tunnels/ams-3/explain", 404),
         ("POST", "/v1/tunnels/nothing/drain", 404),
+        ("GET", "/v1/routes?tunnel=nothing", 404),
+        ("GET", "/v1/routes?tunnels=ams-1", 400),
         ("GET", "/v1/routes/lookup?dst=nothing", 400),
         ("GET", "/v1/routes/lookup", 400),
         ("GET", "/v1/events?since=-1", 400),
@@ -459,7 +463,7 @@ fn another_user_may_look_but_not_touch() {
     site.open_to_all();
     let as_nobody = |arguments: &[&str]| site.as_nobody(arguments).output().unwrap();
     assert_eq!(as_nobody(&["status", "ams-1"]).status.code(), Some(0));
-    for arguments in [["drain", "ams-1"], ["undrain", "ams-1"]] {
+    for arguments in [["drain", "ams-1"], ["undrain", "ams-1"], ["diagnose", "ams-1"]] {
         let refused = as_nobody(&arguments);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(77), "{said}");

@@ -188,7 +188,17 @@ pub(crate) fn tunnel_of(name: &str, style: Style, outer: [&str; 2], inner: usize
         dscp: 48,
         size: 72,
     };
-    Tunnel { name: name.to_owned(), onion, check: hasty(), namespace: 0, egress, exit: 0, terms: None, interface: None }
+    Tunnel {
+        name: name.to_owned(),
+        onion,
+        check: hasty(),
+        namespace: 0,
+        egress,
+        exit: 0,
+        terms: None,
+        interface: None,
+        targets: None,
+    }
 }
 
 /// The same tunnel as the far router has it: there, a bare answer is one to an address that is not
@@ -203,6 +213,7 @@ pub(crate) fn seen_from_afar(tunnel: &Tunnel) -> FarTunnel {
         }
     };
     FarTunnel {
+        further: Vec::new(),
         name: tunnel.name.clone(),
         outer: onion.outer.reversed(),
         inner,
@@ -214,7 +225,9 @@ pub(crate) fn seen_from_afar(tunnel: &Tunnel) -> FarTunnel {
 pub(crate) fn plan(tunnels: Vec<Tunnel>) -> Plan {
     let leaving = |family| (0, adit::daemon::plan::Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
     Plan {
+        bearings: std::collections::BTreeMap::new(),
         fail_static: None,
+        endpoints: Vec::new(),
         steering: None,
         tunnels,
         routes: Vec::new(),

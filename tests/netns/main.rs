@@ -13,9 +13,11 @@
 //! | [`burden`] | traffic beside the probes, a full queue, a prober that cannot run |
 //! | [`paths`] | more than one tunnel: namespaces, return paths, marks |
 //! | [`devices`] | by which device a packet comes, and by which it can leave |
+//! | [`diagnose`] | each leg of a tunnel made to fail, and found |
 //! | [`discover`] | a configuration from what the kernel has |
 //! | [`site`] | a place for the built program |
 //! | [`commands`] | the built program, end to end |
+//! | [`top`] | the screen of all tunnels, on a terminal |
 //! | [`sealed`] | the built program and ESP: keys, sequence numbers, what is left after a kill |
 //! | [`recording`] | the built program with a recording that nobody takes |
 //! | [`silent`] | the built program where it must not or cannot seal, and what it says then |
@@ -25,6 +27,9 @@
 //! | [`fib_lent`] | which objects others lead over |
 //! | [`hearing`] | what others change there is heard, and what we change is not |
 //! | [`steering`] | the built program steers the kernel's routes: forwarded traffic, others, drift, devices |
+//! | [`endpoints`] | addresses beyond the far routers, probed over whatever route they take |
+//! | [`web`] | what the built program serves over TCP |
+//! | [`notify`] | people are told: programs, webhooks, kills, storms |
 //! | [`crash`] | kill after kill while it sends ESP |
 //!
 //! This is the one place where tests meet real time. They say that something happens, and in which
@@ -41,7 +46,10 @@ mod change;
 mod commands;
 mod crash;
 mod devices;
+mod diagnose;
 mod discover;
+mod drain;
+mod endpoints;
 mod fib;
 mod fib_edges;
 mod fib_lent;
@@ -56,6 +64,7 @@ mod loss;
 mod manager;
 mod memory;
 mod metrics;
+mod notify;
 mod parts;
 mod paths;
 mod recording;
@@ -66,6 +75,9 @@ mod site;
 mod spaces;
 mod steering;
 mod styles;
+mod targets;
+mod top;
+mod web;
 mod world;
 
 use std::process::ExitCode;
@@ -90,13 +102,18 @@ fn main() -> ExitCode {
         manager::cases(),
         memory::cases(),
         metrics::cases(),
+        notify::cases(),
         parts::cases(),
         paths::cases(),
         recording::cases(),
         reload::cases(),
         devices::cases(),
+        diagnose::cases(),
         discover::cases(),
+        endpoints::cases(),
+        drain::cases(),
         commands::cases(),
+        top::cases(),
         sealed::cases(),
         silent::cases(),
         spaces::cases(),
@@ -105,7 +122,9 @@ fn main() -> ExitCode {
         fib_lent::cases(),
         hearing::cases(),
         crash::cases(),
+        web::cases(),
         steering::cases(),
+        targets::cases(),
     ];
     let trials = rooms.into_iter().flatten().map(|case| case.trial(&world)).collect();
     libtest_mimic::run(&args, trials).exit_code()

@@ -47,18 +47,31 @@ impl Running {
     /// Of the daemon: the process of its prober, when it has one that probes.
     pub(crate) fn prober(&self) -> u32 {
         let mut found = None;
-        let id = self.child.id();
         eventually("a prober", || {
-            let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap();
-            let children = tasks.flat_map(|task| fs::read_to_string(task.unwrap().path().join("children")));
-            found = children.flat_map(|list| list.split_whitespace().map(|id| id.parse().unwrap()).next()).next();
+            found = self.part("prober");
             found.is_some()
         });
         found.unwrap()
     }
 
+    /// Of the daemon: the process of one of its parts, if there is one.
+    pub(crate) fn part(&self, name: &str) -> Option<u32> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
+        let children = tasks.flatten().flat_map(|task| fs::read_to_string(task.path().join("children")));
+        let children = children.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let is_it = |id: &String| {
+            fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line == format!("adit\0{name}\0").as_bytes())
+        };
+        children.filter(is_it).find_map(|id| id.parse().ok())
+    }
+
     /// Waits for its end.
     pub(crate) fn end(mut self) -> ExitStatus {
+        self.wait()
+    }
+
+    /// The same, and keeps what is left of it.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         eventually("the end of a child", || {
             status = self.child.try_wait().unwrap();
@@ -226,6 +239,11 @@ impl Site {
         let mut stream = UnixStream::connect(self.path("adit.sock")).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         write!(stream, "{method} {path} HTTP/1.1\r\nhost: adit\r\nconnection: close\r\n\r\n").unwrap();
+        Self::answer(stream)
+    }
+
+    /// The answer to a request: status, headers in small letters, body.
+    pub(crate) fn answer(mut stream: impl Read) -> (u16, String, String) {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::net::UdpSocket;
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -28,6 +28,7 @@ const FOLDER: &str = "ADIT_SANDBOX_FOLDER";
 /// Deeds that have something to show before they are confined.
 const DOES: &str = "what_a_prober_does";
 const ROUTES: &str = "routes_are_not_written_by_a_socket_of_a_privileged_parent";
+const DISGUISE: &str = "a_connection_in_the_shape_of_an_answer_is_refused";
 const NAMESPACES: &str = "namespaces_can_be_made";
 const GAPS: &str = "gaps";
 
@@ -120,6 +121,10 @@ fn main() -> ExitCode {
         });
         trial.with_ignored_flag(name == ROUTES && lacks_namespaces())
     });
+    let works = works.into_iter().chain([Trial::test(DISGUISE, || {
+        let output = child(DISGUISE);
+        check(output.status.success(), || format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
+    })]);
     let unconfined = Trial::test("without_walls_the_same_tries_do_no_harm_to_the_trial", || {
         // That they fail for want of walls: the folder is read, a socket opened.
         check(File::open("/etc/passwd").is_ok() && UdpSocket::bind("127.0.0.1:0").is_ok(), || "no".to_owned())
@@ -167,6 +172,7 @@ fn run(deed: &str) -> ExitCode {
     match deed {
         DOES => return probe(),
         ROUTES => return write_route(),
+        DISGUISE => return disguise(),
         NAMESPACES => return enter().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
         GAPS => {
             print!("[{}]", sandbox::confine(Some(&folder())).landlock.unwrap_or_default());
@@ -206,6 +212,8 @@ fn probe() -> ExitCode {
     let listener = UnixListener::bind(folder.join("socket")).unwrap();
     let client = UnixStream::connect(folder.join("socket")).unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut visitor = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     confine();
     // Files: aside, to the disk, renamed, locked; the folder itself.
@@ -251,9 +259,30 @@ fn probe() -> ExitCode {
     let mut said = [0; 5];
     (&client).read_exact(&mut said).unwrap();
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // A listener of TCP that was handed over.
+    let (mut accepted, _) = tcp.accept().unwrap();
+    accepted.write_all(b"hello").unwrap();
+    accepted.shutdown(Shutdown::Write).unwrap();
+    visitor.read_exact(&mut said).unwrap();
     getrandom::fill(&mut buffer).unwrap();
     // A panic of a thread is no end of the process.
     assert!(std::thread::spawn(|| panic!("on purpose")).join().is_err());
+    ExitCode::SUCCESS
+}
+
+/// A listener of TCP, shut down, would do for a connection to anywhere: sendto(2) with MSG_FASTOPEN makes one.
+fn disguise() -> ExitCode {
+    let goal = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nix::sys::socket::SockaddrStorage::from(goal.local_addr().unwrap());
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let reach = |listener: &TcpListener| {
+        nix::sys::socket::shutdown(listener.as_raw_fd(), nix::sys::socket::Shutdown::Both).unwrap();
+        let flags = nix::sys::socket::MsgFlags::from_bits_retain(libc::MSG_FASTOPEN);
+        nix::sys::socket::sendto(listener.as_raw_fd(), b"hello", &address, flags)
+    };
+    assert_eq!(reach(&listeners[0]), Ok(5), "without walls it goes out");
+    confine();
+    assert_eq!(reach(&listeners[1]), Err(Errno::EPERM));
     ExitCode::SUCCESS
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Boots systemd as process 1 of namespaces of its own: boot.sh FOLDER PROGRAM. The root is this machine's
-# under a layer in memory, so that nothing of it changes, with FOLDER.files and with PROGRAM as /usr/bin/adit.
+# Boots systemd as process 1 of namespaces of its own: boot.sh FOLDER PROGRAM PATH [KEPT...]. The root is this
+# machine's under a layer in memory, so that nothing of it changes, with FOLDER.files, with PROGRAM at PATH, and
+# with copies of the KEPT ones of the folders that are otherwise empty.
 set -eu
 base=$1
 
@@ -38,8 +39,12 @@ for device in null zero full random urandom tty; do
   mount --bind "/dev/$device" "$root/dev/$device"
 done
 cp -r "$base.files/." "$root/"
-touch "$root/usr/bin/adit"
-mount --bind "$2" "$root/usr/bin/adit"
+touch "$root$3"
+mount --bind "$2" "$root$3"
+shift 3
+for folder; do
+  cp -a "$folder" "$root$folder"
+done
 
 # Its control groups are below one of its own.
 mount -t cgroup2 cgroup2 "$base/cgroup"

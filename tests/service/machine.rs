@@ -1,5 +1,7 @@
 //! A machine of its own for a trial: systemd as its first process, in namespaces.
 
+#![allow(dead_code, reason = "some of it is for the trials of the package only, or of the unit only")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -31,9 +33,14 @@ const NETWORK: &str = "set -e
         ip link set near$n up
     done";
 
-/// A far end, by the number of its path.
-const FAR: &str = "[Service]\nNetworkNamespacePath=/run/netns/far%i\n\
-    ExecStart=/usr/bin/adit reflect --config /etc/adit/far%i.toml\n";
+/// Where the program is that the far ends are, by the number of their path; also the daemon's, unless the
+/// package brings its own.
+const UNIT: &str = "/usr/bin/adit";
+const BESIDE: &str = "/usr/local/bin/far-end";
+
+fn far_unit(program: &str) -> String {
+    format!("[Service]\nNetworkNamespacePath=/run/netns/far%i\nExecStart={program} reflect --config /etc/far%i.toml\n")
+}
 
 fn far(number: usize) -> String {
     format!(
@@ -52,23 +59,34 @@ pub(crate) struct Machine {
 impl Machine {
     /// Boots it, with our unit, and with `files` besides.
     pub(crate) fn boot(files: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let base = folder.path().join("machine");
-        fs::create_dir(&base).unwrap();
         let package = [
             ("etc/systemd/system/adit.service", "systemd/adit.service"),
             ("usr/lib/systemd/catalog/adit.catalog", "systemd/adit.catalog"),
         ];
         let package = package.map(|(path, source)| (path, fs::read_to_string(manifest(source)).unwrap()));
+        let package = package.iter().map(|(path, text)| (*path, text.as_str()));
+        let files: Vec<_> = package.chain(files.iter().copied()).collect();
+        Self::of(&files, UNIT, &[])
+    }
+
+    /// Boots it without anything of ours but the far ends, and with this machine's record of its packages.
+    pub(crate) fn without_adit() -> Self {
+        Self::of(&[], BESIDE, &["/var/lib/dpkg"])
+    }
+
+    fn of(files: &[(&str, &str)], program: &str, kept: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().join("machine");
+        fs::create_dir(&base).unwrap();
         let target = "[Unit]\nRequires=systemd-journald.service\nAfter=systemd-journald.service\n";
         let root = folder.path().join("machine.files");
         put(&root, "etc/systemd/system/trial.target", target);
-        put(&root, "etc/systemd/system/far@.service", FAR);
-        package.iter().for_each(|(path, text)| put(&root, path, text));
-        (0..3).for_each(|number| put(&root, &format!("etc/adit/far{number}.toml"), &far(number)));
+        put(&root, "etc/systemd/system/far@.service", &far_unit(program));
+        (0..3).for_each(|number| put(&root, &format!("etc/far{number}.toml"), &far(number)));
         files.iter().for_each(|(path, text)| put(&root, path, text));
         let mut command = Command::new("unshare");
-        command.arg("--mount").arg(manifest("tests/service/boot.sh")).arg(&base).arg(env!("CARGO_BIN_EXE_adit"));
+        command.arg("--mount").arg(manifest("tests/service/boot.sh")).arg(&base);
+        command.args([env!("CARGO_BIN_EXE_adit"), program]).args(kept);
         let log = folder.path().join("log");
         let mut outer = command.stdin(Stdio::null()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
         let init = eventually("the first process", || {
@@ -120,6 +138,11 @@ impl Machine {
         assert!(found.is_some(), "{name} is {last:?}, not {value:?}\n{}", self.journal());
     }
 
+    /// Copies a file there.
+    pub(crate) fn copy(&self, from: &Path, path: &str) {
+        fs::copy(from, format!("/proc/{}/root/{path}", self.init)).unwrap();
+    }
+
     /// Writes a file there.
     pub(crate) fn write(&self, path: &str, text: &str) {
         put(Path::new(&format!("/proc/{}/root", self.init)), path, text);
@@ -131,6 +154,25 @@ impl Drop for Machine {
         // With the first process all others end; what started it then clears up.
         let _ = kill(self.init, Signal::SIGKILL);
         let _ = self.outer.wait();
+    }
+}
+
+/// What keeps a systemd from being booted here.
+pub(crate) fn lacking() -> Option<String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Some("needs root".to_owned());
+    }
+    if let Some(missing) = ["/lib/systemd/systemd", "/sbin/ip"].into_iter().find(|path| !Path::new(path).exists()) {
+        return Some(format!("{missing} is missing"));
+    }
+    let script = "mount --make-rprivate / && mount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work /mnt/root /mnt/group && \
+         mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/up,workdir=/mnt/work /mnt/root && \
+         mount -t cgroup2 cgroup2 /mnt/group && rmdir \"$(mktemp -d /mnt/group/adit-trial-XXXXXX)\"";
+    let tried = Command::new("unshare").args(["--mount", "--pid", "--net", "--fork", "sh", "-c", script]).output();
+    match tried {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Some(format!("unshare: {error}")),
     }
 }
 

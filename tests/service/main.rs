@@ -7,14 +7,15 @@
 #![expect(clippy::unwrap_used, reason = "a trial that cannot go on must fail")]
 
 mod machine;
+mod plan;
 
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 
-use machine::{Machine, eventually};
+use machine::{Machine, eventually, lacking};
+use plan::{CONFIGURATION, tunnel, tunnel_with, usual};
 
 type Run = fn();
 
@@ -26,6 +27,7 @@ const TRIALS: &[(&str, Run)] = &[
     ("a_daemon_that_is_stuck_is_restarted_by_its_watchdog", stuck),
     ("keys_come_as_credentials", credentials),
     ("namespaces_take_a_drop_in", namespaces),
+    ("people_are_told_within_the_units_walls", notify),
     ("it_stops_at_once_and_leaves_the_routes", stop),
     ("a_wrong_configuration_is_not_tried_again", wrong),
 ];
@@ -52,51 +54,6 @@ fn main() -> ExitCode {
         trial.with_ignored_flag(ignored)
     });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
-}
-
-/// What keeps a systemd from being booted here.
-fn lacking() -> Option<String> {
-    if !nix::unistd::geteuid().is_root() {
-        return Some("needs root".to_owned());
-    }
-    if let Some(missing) = ["/lib/systemd/systemd", "/sbin/ip"].into_iter().find(|path| !Path::new(path).exists()) {
-        return Some(format!("{missing} is missing"));
-    }
-    let script = "mount --make-rprivate / && mount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work /mnt/root /mnt/group && \
-         mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/up,workdir=/mnt/work /mnt/root && \
-         mount -t cgroup2 cgroup2 /mnt/group && rmdir \"$(mktemp -d /mnt/group/adit-trial-XXXXXX)\"";
-    let tried = Command::new("unshare").args(["--mount", "--pid", "--net", "--fork", "sh", "-c", script]).output();
-    match tried {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-        Err(error) => Some(format!("unshare: {error}")),
-    }
-}
-
-const CONFIGURATION: &str = "[kernel]\napply = true\n\
-    [defaults.health_check]\ninterval = \"100ms\"\ntimeout = \"400ms\"\ndown_window = \"900ms\"\n\
-    [defaults.health_check.rules]\ndegraded_window = \"4s\"\nrecovery_samples = 10\n";
-
-/// A tunnel, and what else is said of it.
-fn tunnel_with(number: usize, more: &str) -> String {
-    format!(
-        "[[tunnel]]\nname = \"path{number}\"\nencapsulation = \"gre\"\nlocal_endpoint = \"10.100.{number}.8\"\n\
-         remote_endpoint = \"10.100.{number}.9\"\ninterface_address = \"10.101.{number}.8/31\"\n{more}"
-    )
-}
-
-/// A tunnel, and a route over it.
-fn tunnel(number: usize) -> String {
-    let route = format!(
-        "[[route]]\nprefix = \"10.20.0.0/16\"\ntunnel = \"path{number}\"\npriority = {priority}\n\
-         device = \"near{number}\"\nvia = \"10.100.{number}.9\"\n",
-        priority = 100 * (number + 1)
-    );
-    tunnel_with(number, &route)
-}
-
-fn usual() -> String {
-    format!("{CONFIGURATION}{}{}", tunnel(0), tunnel(1))
 }
 
 /// A machine on which the unit is active and both tunnels are healthy.
@@ -247,6 +204,31 @@ fn namespaces() {
     machine.say(&["systemctl", "start", "adit"]);
     machine.await_property("StatusText", "3 healthy, 0 degraded, 0 down; 0 routes penalised");
     assert_eq!(status_of(&machine, &prober(&machine), "CapEff:"), "0000000000000000");
+}
+
+fn notify() {
+    let sink = "[[notify]]\non = [\"healthy\"]\nexec = [\"/etc/adit/notify.sh\"]\n";
+    let script = "#!/bin/sh\nset -e\ncat >\"$STATE/heard\"\ngrep ^Cap /proc/self/status >\"$STATE/caps\"\n";
+    let machine = Machine::boot(&[
+        ("etc/adit/adit.toml", &format!("{}{sink}", usual())),
+        ("etc/adit/notify.sh", &script.replace("$STATE", "/var/lib/adit")),
+    ]);
+    machine.say(&["chmod", "755", "/etc/adit/notify.sh"]);
+    machine.say(&["systemctl", "start", "adit"]);
+    eventually("what it was told", || {
+        machine.run(&["test", "-s", "/var/lib/adit/caps"]).status.success().then_some(())
+    });
+    let told: Value = serde_json::from_str(&machine.say(&["cat", "/var/lib/adit/heard"])).unwrap();
+    assert_eq!([&told["kind"], &told["sink"]], ["notification", "notify.sh"], "{told}");
+    let caps = machine.say(&["cat", "/var/lib/adit/caps"]);
+    // What bounds them says nothing: no_new_privs lets nobody have more than they have.
+    let mut held = caps.lines().filter(|line| !line.starts_with("CapBnd:"));
+    assert!(held.all(|line| line.ends_with("0000000000000000")), "{caps}");
+    let journal = machine.say(&["journalctl", "--no-pager", "ADIT_PART=messenger"]);
+    assert!(journal.contains("telling people"), "{journal}");
+    assert!(!machine.journal().contains("not told"), "{}", machine.journal());
+    machine.say(&["systemctl", "stop", "adit"]);
+    assert_eq!(machine.property("Result"), "success");
 }
 
 fn stop() {

@@ -13,6 +13,8 @@ use pnet::packet::ipv4::{self, Ipv4Flags, Ipv4Packet, MutableIpv4Packet};
 use pnet::packet::ipv6::{Ipv6Packet, MutableIpv6Packet};
 use pnet::packet::util;
 
+use crate::sim::router::Router;
+
 /// What the kernel does with a probe that is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
@@ -42,6 +44,10 @@ pub(crate) struct Far {
     /// How many times each probe is answered.
     pub(crate) copies: u32,
     pub(crate) sending: Sending,
+    /// Of several targets, those that say nothing.
+    pub(crate) silent: Vec<IpAddr>,
+    /// And by how much later others answer.
+    pub(crate) slower: Vec<(IpAddr, Duration)>,
     /// The tunnel through which answers come back, if it is another.
     pub(crate) returns_by: Option<u32>,
     /// Answers are encapsulated (or not) contrary to what they must be.
@@ -50,6 +56,8 @@ pub(crate) struct Far {
     pub(crate) forges: bool,
     /// The reflector's mark.
     pub(crate) mark: Option<Key>,
+    /// What it does with the probes of a diagnosis.
+    pub(crate) router: Router,
     seen: u32,
 }
 
@@ -64,10 +72,13 @@ impl Default for Far {
             jitter: Duration::ZERO,
             copies: 1,
             sending: Sending::Fine,
+            silent: Vec::new(),
+            slower: Vec::new(),
             returns_by: None,
             wrong_path: false,
             forges: false,
             mark: None,
+            router: Router::default(),
             seen: 0,
         }
     }
@@ -100,6 +111,12 @@ impl Far {
         }
         if (direction == Direction::Bidirectional) != self.wrong_path { encapsulate(&inner, via) } else { inner }
     }
+}
+
+/// The far end of an inner IPv4 packet with a request.
+pub(crate) fn target(packet: &[u8]) -> Option<IpAddr> {
+    let inner = Ipv4Packet::new(decapsulate(packet)).filter(|inner| inner.get_version() == 4)?;
+    Some(inner.get_destination().into())
 }
 
 /// What a GRE packet, its outer header included, carries.

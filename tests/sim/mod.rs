@@ -10,21 +10,25 @@
 
 pub(crate) mod esp;
 pub(crate) mod far;
+pub(crate) mod hosts;
+pub(crate) mod router;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use adit::engine::diagnose::{FIRST, TOO_LONG};
 use adit::engine::event::{Event, Kind};
 use adit::engine::health::{Rules, State};
 use adit::engine::settings::{Check, ReturnPath, Timeout};
 use adit::engine::snapshot::TunnelView;
 use adit::engine::{
-    Engine, Layout, Namespace, Reloaded, Route, Setup, Time, Transmit, Tunnel, Unsent, WallTime, schedule,
+    Ear, Engine, Layout, Namespace, Reloaded, Route, Setup, Time, Transmit, Tunnel, Unsent, WallTime, schedule,
 };
+use adit::wire::filter::Protocol;
 use adit::wire::payload::{Key, Secret};
 use adit::wire::probe::Arrived;
-use adit::wire::{Direction, Ends, Kind as ProbeKind, Onion, Style, gre};
+use adit::wire::{Direction, Ends, Family, Kind as ProbeKind, Onion, Style, gre};
 use far::{Far, Sending};
 
 pub(crate) fn ms(millis: u64) -> Duration {
@@ -67,6 +71,7 @@ pub(crate) fn tunnel(index: u32) -> Tunnel {
         terms: None,
         exit: 0,
         interface: None,
+        targets: None,
     }
 }
 
@@ -108,6 +113,8 @@ pub(crate) struct Sim {
     /// The far end of each tunnel; change it at will between two runs.
     pub(crate) far: Vec<Far>,
     pub(crate) tunnels: Vec<Tunnel>,
+    /// What endpoints are, by address.
+    pub(crate) hosts: BTreeMap<IpAddr, hosts::Host>,
     /// Everything the engine told, in its order.
     pub(crate) events: Vec<Event>,
     pub(crate) sent: Vec<Sent>,
@@ -162,6 +169,7 @@ impl Sim {
             now,
             far: vec![Far::default(); tunnels.len()],
             tunnels,
+            hosts: BTreeMap::new(),
             events: Vec::new(),
             sent: Vec::new(),
             keep_bytes: false,
@@ -177,7 +185,7 @@ impl Sim {
             order: 0,
             drawn: 0,
             seed,
-            buffer: vec![0; 2048],
+            buffer: vec![0; 16 << 10],
         }
     }
 
@@ -271,7 +279,8 @@ impl Sim {
         while let Some(entry) = self.air.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), packet) = entry.remove_entry();
             if self.overflowing {
-                let ear = self.tunnels[packet.tunnel as usize].ear();
+                let to_endpoint = Ear { namespace: 0, family: Family::V4, protocol: Protocol::Icmp };
+                let ear = self.tunnels.get(packet.tunnel as usize).map_or(to_endpoint, Tunnel::ear);
                 self.engine.handle_overflow(now, ear, 1);
             } else {
                 self.engine.handle_datagram(now, at, packet.namespace, 0, arrived(&packet.bytes));
@@ -315,6 +324,12 @@ impl Sim {
 
     fn send(&mut self, transmit: Transmit, bytes: &[u8]) {
         let Transmit { tunnel, sequence, destination, egress, .. } = transmit;
+        if tunnel >= FIRST {
+            return self.send_leg(transmit, bytes);
+        }
+        if tunnel >= hosts::NUMBERS {
+            return self.send_to_host(transmit, bytes);
+        }
         let settings = &self.tunnels[tunnel as usize];
         assert_eq!((destination, egress), (settings.onion.outer.far(), settings.egress));
         let sending = self.far[tunnel as usize].sending;
@@ -332,6 +347,33 @@ impl Sim {
         }
     }
 
+    /// A probe of a diagnosis leaves; its far router is [`Far::router`].
+    fn send_leg(&mut self, Transmit { tunnel: number, sequence, destination, egress, .. }: Transmit, bytes: &[u8]) {
+        let tunnel = self.engine.diagnosed(number).unwrap();
+        let settings = &self.tunnels[tunnel as usize];
+        assert_eq!((destination, egress), (settings.onion.outer.far(), settings.egress));
+        let far = &mut self.far[tunnel as usize];
+        far.router.legs += 1;
+        let unsent = match far.sending {
+            Sending::Fine if bytes.len() > far.router.link => Some(Unsent::Refused(TOO_LONG)),
+            Sending::Fine => None,
+            Sending::LocalFault(error) => Some(Unsent::LocalFault(error)),
+            Sending::Refused(error) => Some(Unsent::Refused(error)),
+            Sending::Missing => Some(Unsent::Missing),
+        };
+        if let Some(unsent) = unsent {
+            return self.engine.handle_unsent(self.now, number, sequence, unsent);
+        }
+        let via = self.tunnels[far.returns_by.unwrap_or(tunnel) as usize].onion.clone();
+        if far.cut {
+            return;
+        }
+        let (at, namespace) = (self.now + far.rtt, settings.namespace);
+        if let Some(answer) = far.router.treat(bytes, &via) {
+            self.inject(at, namespace, tunnel, answer);
+        }
+    }
+
     /// What the far end makes of a probe.
     fn pass_on(&mut self, tunnel: u32, bytes: &[u8]) {
         if self.far[tunnel as usize].loses() {
@@ -342,11 +384,17 @@ impl Sim {
         if drawn % 1_000_000 < u64::from(far.loss_ppm) {
             return;
         }
+        let is_one = far.silent.is_empty() && far.slower.is_empty();
+        let target = if is_one { None } else { far::target(bytes) };
+        if target.is_some_and(|target| far.silent.contains(&target)) {
+            return;
+        }
+        let slower = far.slower.iter().find(|(slow, _)| Some(*slow) == target).map_or(Duration::ZERO, |(_, by)| *by);
         let via = &self.tunnels[far.returns_by.unwrap_or(tunnel) as usize].onion;
         let answer = far.answer(bytes, self.tunnels[tunnel as usize].onion.style.direction, via);
         let namespace = self.tunnels[tunnel as usize].namespace;
         for _ in 0..far.copies {
-            let at = self.now + far.rtt + self.part_of(far.jitter);
+            let at = self.now + far.rtt + slower + self.part_of(far.jitter);
             self.inject(at, namespace, tunnel, answer.clone());
         }
     }

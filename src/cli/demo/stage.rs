@@ -111,7 +111,9 @@ impl Stage {
         let kernel = Kernel { apply: true, ..Kernel::default() };
         let leaving = |family| (0, Exit::Raw(Leaving { family, device: None, mark: 0, source: None }));
         Plan {
+            bearings: BTreeMap::new(),
             fail_static: None,
+            endpoints: Vec::new(),
             steering: Steering::new(kernel, &routes, &places, &[], NAMES.len()),
             tunnels: self.tunnels(),
             routes,
@@ -202,6 +204,7 @@ impl Stage {
             },
             exit: 0,
             interface: None,
+            targets: None,
         }
     }
 }
@@ -214,7 +217,7 @@ fn far(tunnel: &Tunnel, pair: &mut Option<Box<Pair>>) -> Option<FarTunnel> {
         Encapsulation::Device => return None,
     };
     let (outer, inner) = (tunnel.onion.outer.reversed(), tunnel.onion.inner.reversed());
-    Some(FarTunnel { name: tunnel.name.clone(), outer, inner, wrap })
+    Some(FarTunnel { name: tunnel.name.clone(), outer, inner, further: Vec::new(), wrap })
 }
 
 /// Fresh random keys.

@@ -21,13 +21,11 @@ mod found;
 mod route;
 mod tunnel;
 
-use std::fmt::Display;
-
 pub use found::{Address, Found, Hop, Kind, Link, Odd, Way};
 
 use found::View;
 
-use super::lines::Lines;
+use super::lines::{Lines, plain};
 use super::names::Netns;
 
 /// A configuration that `adit discover` prints.
@@ -90,10 +88,4 @@ fn kernel(lines: &mut Lines) {
     ] {
         lines.comment(line);
     }
-}
-
-/// Words for a comment: names of devices and namespaces may hold anything, and a comment ends with its
-/// line.
-fn plain(text: impl Display) -> String {
-    text.to_string().escape_debug().to_string()
 }

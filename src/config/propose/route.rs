@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::found::{Hop, Odd, View, Way};
 use super::tunnel::Choice;
-use crate::config::lines::Lines;
+use crate::config::lines::{self, Lines};
 use crate::config::{defaults, ends};
 use crate::engine::penalty::{BASE_MAX, DEGRADED, DOWN};
 use crate::steer;
@@ -156,7 +156,7 @@ impl Leg<'_> {
 
     fn why_left_out(&self) -> String {
         let Way { metric, protocol, .. } = *self.way;
-        let device = super::plain(&self.choice.link.name);
+        let device = lines::plain(&self.choice.link.name);
         let why = self.why_odd().unwrap_or("a tunnel has one route to a prefix");
         format!("one over {device}, metric {metric}, protocol {}: {why}", maker(protocol))
     }

@@ -1,12 +1,9 @@
 //! Which devices can be probed, and how that is written.
 
-use std::collections::BTreeSet;
-
 use super::far::{self, Inner};
 use super::found::{Kind, Link, View};
-use super::plain;
-use crate::config::lines::Lines;
-use crate::config::names::{self, Netns};
+use crate::config::lines::{Lines, plain};
+use crate::config::names::{self, Free, Netns};
 use crate::config::{defaults, ends};
 use crate::wire::Ends;
 
@@ -21,11 +18,11 @@ pub(super) struct Choice<'a> {
 
 /// Decides about every tunnel device.
 pub(super) fn choose<'a>(view: &View<'a>) -> Vec<Choice<'a>> {
-    let mut taken = BTreeSet::new();
+    let mut names = Free::default();
     let tunnels = view.found.links.iter().filter(|link| link.kind != Kind::Other);
     let choice = |link| {
         let inner = unfit(link).map_or_else(|| far::inner(view, link), Err);
-        let name = if inner.is_ok() { name(&link.name, &mut taken) } else { String::new() };
+        let name = if inner.is_ok() { names.of(&link.name) } else { String::new() };
         Choice { link, name, inner }
     };
     tunnels.map(choice).collect()
@@ -66,19 +63,6 @@ fn unfit(link: &Link) -> Option<String> {
         return None;
     };
     Some(why)
-}
-
-/// The device's name, as far as a tunnel can be called so and no other is.
-fn name(device: &str, taken: &mut BTreeSet<String>) -> String {
-    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let kept: String = device.chars().map(|c| if letter(c) { c } else { '-' }).collect();
-    let kept = kept.trim_start_matches(['.', '-']);
-    let base = if names::tunnel(kept).is_ok() && !kept.is_empty() { kept } else { "tunnel" };
-    let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
-    let mut free = std::iter::once(base.to_owned()).chain(numbered).filter(|name| !taken.contains(name));
-    let name = free.next().unwrap_or_default();
-    taken.insert(name.clone());
-    name
 }
 
 /// Comments in place of the `[[tunnel]]` that there are not.

@@ -17,7 +17,7 @@ use crate::daemon::space::Way;
 use crate::daemon::steer::{self, Order, Steersman};
 use crate::io::device::{DeviceSender, WITHHELD};
 use crate::io::letters::{self, Letter};
-use crate::io::local::Membership;
+use crate::io::local::{Door, Membership};
 use crate::io::raw::{Opened, Sender};
 
 /// The line to the steward, before anything is probed.
@@ -37,6 +37,8 @@ pub(in crate::daemon) struct Supplies {
     pub(in crate::daemon) pulse: UnboundedSender<Request>,
     /// Who says which users may change things.
     pub(in crate::daemon) membership: Membership,
+    /// Listeners of TCP, as they come and go; until they are taken.
+    pub(in crate::daemon) doors: Option<UnboundedReceiver<Option<Door>>>,
     /// How many configurations there were before this one.
     pub(in crate::daemon) generation: u32,
     /// Becomes true when the steward wants an end, or is gone.
@@ -77,11 +79,13 @@ impl Inward {
         let (orders, ordered) = unbounded_channel();
         let (tell_routes, routes) = unbounded_channel();
         let (ask, asked) = unbounded_channel();
+        let (open, doors) = unbounded_channel();
         let (end, stop) = watch::channel(false);
         let questions = Questions::default();
         let numbering = plan.numbering();
         let Begun { generation, dry_run } = begun;
-        let hall = Hall { tell, routes: tell_routes, questions: questions.clone(), end, numbering, dry_run };
+        let questions_here = questions.clone();
+        let hall = Hall { tell, routes: tell_routes, questions: questions_here, doors: open, end, numbering, dry_run };
         let reading = self.line.try_clone()?;
         thread::Builder::new().name("from-steward".to_owned()).spawn(move || hall.read(&reading))?;
         thread::Builder::new().name("to-steward".to_owned()).spawn(move || write(&self.line, asked))?;
@@ -95,6 +99,7 @@ impl Inward {
             steersman: Steersman::over(orders, routes),
             membership: questions.membership(ask.clone()),
             pulse: ask,
+            doors: Some(doors),
             generation,
             stop,
         })
@@ -155,6 +160,7 @@ struct Hall {
     tell: UnboundedSender<News>,
     routes: UnboundedSender<steer::News>,
     questions: Questions,
+    doors: UnboundedSender<Option<Door>>,
     end: watch::Sender<bool>,
     /// Of the last configuration.
     numbering: Numbering,
@@ -168,6 +174,12 @@ impl Hall {
                 Word::Stop => break,
                 Word::Routes(news) => drop(self.routes.send(news)),
                 Word::Member(question, is_member) => self.questions.answer(question, is_member),
+                Word::Door(door) => {
+                    let door = door.zip(handed.into_iter().next());
+                    let door = door.map(|((address, page), socket)| Door { socket, address, page });
+                    // Who serves them ends with the loop.
+                    let _ = self.doors.send(door);
+                }
                 Word::NotRenewed(questions, why) => drop(self.tell.send(News::NotRenewed(questions, why))),
                 Word::Renew(generation, questions, texts) => {
                     if let Err(error) = self.renew(line, generation, questions, &texts) {
@@ -250,6 +262,7 @@ fn news(line: &OwnedFd, word: Word, handed: Vec<OwnedFd>) -> io::Result<Option<N
         | Word::NotRenewed(..)
         | Word::Routes(_)
         | Word::Member(..)
+        | Word::Door(_)
         | Word::Stop => {
             return Ok(None);
         }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Texts};
+use crate::config::{self, Config, Texts};
 use crate::daemon::link::Packed;
 use crate::daemon::plan::Plan;
 use crate::io::local::NotReloaded;
+use crate::notice::Notify;
 
 /// Questions that may wait: more than a prober has clients.
 const QUESTIONS: usize = 1_024;
@@ -32,6 +33,8 @@ pub(super) struct Reload {
     pub(super) stage: Stage,
     /// Whose questions the one under way answers.
     pub(super) questions: Vec<u32>,
+    /// Who is to be told, once it holds.
+    pub(super) notify: Vec<Notify>,
 }
 
 /// How far a reload is.
@@ -48,12 +51,13 @@ pub(super) enum Stage {
 pub(super) struct Taking {
     pub(super) texts: Packed,
     pub(super) plan: Plan,
+    pub(super) settings: config::Daemon,
     pub(super) generation: u32,
 }
 
 impl Reload {
     pub(super) const fn new(load: Load) -> Self {
-        Self { load, wanted: false, asked: Vec::new(), stage: Stage::Idle, questions: Vec::new() }
+        Self { load, wanted: false, asked: Vec::new(), stage: Stage::Idle, questions: Vec::new(), notify: Vec::new() }
     }
 
     /// Has the files read as they are from now on.

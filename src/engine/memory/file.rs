@@ -5,16 +5,22 @@
 //! ```
 //!
 //! Preface and records are in the notation of postcard, one after the other.
+//!
+//! | file | version | since |
+//! | --- | --- | --- |
+//! | states | 1 | the beginning |
+//! | | 2 | a drain has an end, a reason, and who asked for it |
+//! | windows | 1 | the beginning |
+//!
+//! Earlier versions are read; a later one is left to whoever wrote it, and nothing of it is taken up.
 
 use std::fmt;
 
-use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::Preface;
+use super::{Preface, Record};
 
 const MAGIC: &[u8; 8] = b"\x89adit\r\n\x1a";
-const VERSION: u8 = 1;
 /// Bytes before the preface.
 pub const HEADER: usize = 8 + 1 + 1 + 8 + 32;
 
@@ -43,6 +49,14 @@ impl Kind {
             Self::Windows => 2,
         }
     }
+
+    /// The version that is written.
+    const fn version(self) -> u8 {
+        match self {
+            Self::States => 2,
+            Self::Windows => 1,
+        }
+    }
 }
 
 /// What is wrong with a file.
@@ -51,7 +65,12 @@ pub enum Damage {
     /// It is none of ours.
     Foreign,
     /// A later version of adit wrote it.
-    Newer(u8),
+    Newer {
+        /// The version of its format.
+        version: u8,
+        /// The last one that this program knows.
+        known: u8,
+    },
     /// It ends too early, or too late.
     Length,
     /// Some of it is not what was written.
@@ -64,8 +83,8 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Foreign => f.write_str("it is no file of adit's memory"),
-            Self::Newer(version) => {
-                write!(f, "a later version of adit wrote it (format {version}, this one knows {VERSION})")
+            Self::Newer { version, known } => {
+                write!(f, "a later version of adit wrote it (format {version}, this one knows {known})")
             }
             Self::Length => f.write_str("it is not whole"),
             Self::Checksum => f.write_str("its checksum is wrong"),
@@ -92,7 +111,7 @@ impl Seal {
     #[must_use]
     pub fn header(self, kind: Kind) -> [u8; HEADER] {
         let (sum, mut header) = (self.sum.finalize(), [0; HEADER]);
-        let parts: [&[u8]; 5] = [MAGIC, &[kind.code()], &[VERSION], &self.length.to_le_bytes(), &sum];
+        let parts: [&[u8]; 5] = [MAGIC, &[kind.code()], &[kind.version()], &self.length.to_le_bytes(), &sum];
         let mut place = header.iter_mut();
         parts.iter().copied().flatten().zip(&mut place).for_each(|(byte, place)| *place = *byte);
         header
@@ -105,32 +124,40 @@ impl Seal {
 /// # Errors
 /// What is wrong with it.
 pub fn examine(kind: Kind, beginning: &[u8], length: u64) -> Result<(), Damage> {
-    let (said, _, _) = header(kind, beginning)?;
+    let said = header(kind, beginning)?.length;
     let real = length.checked_sub(HEADER as u64).ok_or(Damage::Length)?;
     if said == real { Ok(()) } else { Err(Damage::Length) }
 }
 
-/// The length that a header says, the checksum, and what comes after it.
-fn header(kind: Kind, bytes: &[u8]) -> Result<(u64, &[u8; 32], &[u8]), Damage> {
+/// What a header says, and what comes after it.
+struct Header<'a> {
+    version: u8,
+    length: u64,
+    sum: &'a [u8; 32],
+    rest: &'a [u8],
+}
+
+fn header(kind: Kind, bytes: &[u8]) -> Result<Header<'_>, Damage> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(Damage::Foreign)?;
     let ([code, version], rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
-    if *version > VERSION {
-        return Err(Damage::Newer(*version));
-    }
+    let known = kind.version();
     if *code != kind.code() || *version == 0 {
         return Err(Damage::Foreign);
     }
+    if *version > known {
+        return Err(Damage::Newer { version: *version, known });
+    }
     let (length, rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
     let (sum, rest) = rest.split_first_chunk::<32>().ok_or(Damage::Length)?;
-    Ok((u64::from_le_bytes(*length), sum, rest))
+    Ok(Header { version: *version, length: u64::from_le_bytes(*length), sum, rest })
 }
 
 /// Reads a file.
 ///
 /// # Errors
 /// Whatever the bytes are, what is wrong with them.
-pub fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<(Preface, Vec<T>), Damage> {
-    let (length, sum, rest) = header(kind, bytes)?;
+pub fn decode<T: Record>(kind: Kind, bytes: &[u8]) -> Result<(Preface, Vec<T>), Damage> {
+    let Header { version, length, sum, rest } = header(kind, bytes)?;
     if length != rest.len() as u64 {
         return Err(Damage::Length);
     }
@@ -141,7 +168,7 @@ pub fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<(Preface,
     let (preface, mut rest) = postcard::take_from_bytes(rest).map_err(content)?;
     let mut records = Vec::new();
     while !rest.is_empty() {
-        let (record, after) = postcard::take_from_bytes(rest).map_err(content)?;
+        let (record, after) = T::read(version, rest).map_err(content)?;
         records.push(record);
         rest = after;
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{LATEST, Last, Memory, Preface, Samples, Verdict, state};
+use super::verdict::Last;
+use super::{LATEST, Memory, Preface, Samples, Verdict, state};
 use crate::engine::health::{Health, Reason, Transition};
 use crate::engine::prober::Prober;
 use crate::engine::rtt::Estimator;
@@ -41,7 +42,7 @@ impl Engine {
         for tunnel in 0..self.count() {
             let prober = &mut self.probers[tunnel as usize];
             let Some(verdict) = verdicts.remove(&prober.settings.name) else { continue };
-            let is_known = prober.recall(&verdict, is_fresh);
+            let is_known = prober.recall(&verdict, is_fresh, preface.saved);
             if is_known && is_fresh {
                 prober.recall_samples(now, &verdict, begun(&preface), windows.as_mut());
             }
@@ -50,6 +51,7 @@ impl Engine {
             self.rearm(tunnel);
         }
         self.count_states();
+        self.list_ends();
         if let Some(since) = preface.held.filter(|_| is_fresh) {
             self.hold_on(now, WallTime(since));
         }
@@ -74,21 +76,22 @@ fn next_event(prefaces: impl Iterator<Item = Preface> + Clone, now: WallTime) ->
 
 impl Prober {
     /// Takes up a verdict; says whether it holds.
-    fn recall(&mut self, verdict: &Verdict, is_fresh: bool) -> bool {
-        self.drain = verdict.drain();
+    fn recall(&mut self, verdict: &Verdict, is_fresh: bool, begun: u64) -> bool {
+        self.drain = verdict.drain(begun).map(Box::new);
+        let Verdict { judged, .. } = verdict;
         if !self.settings.check.enabled || verdict.way != self.way {
             return false;
         }
-        let (known, held) = (state(verdict.state), state(verdict.held));
+        let (known, held) = (state(judged.state), state(judged.held));
         if known == State::Unknown || self.obstacle.is_some() {
             // There is no verdict before it can be probed; what the last one costs, stays.
             let last = if known == State::Unknown { held } else { known };
             self.held = Some(last).filter(|last| *last != State::Unknown);
             return false;
         }
-        self.since = WallTime(verdict.since);
-        self.health = Health::recalled(known, *self.health.rules(), verdict.last.map(|last| last.transition(known)));
-        let is_confirmed = is_fresh && !verdict.is_stale;
+        self.since = WallTime(judged.since);
+        self.health = Health::recalled(known, *self.health.rules(), judged.last.map(|last| last.transition(known)));
+        let is_confirmed = is_fresh && !judged.is_stale;
         self.unconfirmed = if is_confirmed { 0 } else { self.settings.check.rules.down_min_samples };
         // Its first probes need not come three at a time: what is fresh is known well enough.
         self.started = is_confirmed;
@@ -103,7 +106,7 @@ impl Prober {
             let samples = windows.of.remove(&self.settings.name).filter(|samples| samples.way == self.way)?;
             Some((samples, windows.begun, windows.is_newer))
         });
-        let mut counts = verdict.tail.counts(begun);
+        let mut counts = verdict.judged.tail.counts(begun);
         let mut samples = Vec::new();
         if let Some((recalled, begun, is_newer)) = known {
             if is_newer {

@@ -6,29 +6,29 @@ use std::sync::atomic::Ordering;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRef, FromRequestParts, Path as Part, Query, State as Shared};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::admins::Admins;
 use super::list::{PIECE, list};
 use super::serve::{Peer, Places};
-use super::shelf::Shelf;
-use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, sa};
+use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, diagnose, drain, endpoints, format, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
 use crate::engine::event::Event;
 use crate::engine::route_view::Whereabouts;
-use crate::engine::{Drain, Engine, Time};
+use crate::engine::{Engine, Time};
 
 /// Bytes of a request's body that are read at most; no request needs any.
 pub(super) const BODY: usize = 64 << 10;
 
 /// Names among which the nearest to a wrong one is looked for: a hint is not worth more.
-const HINTED: usize = 4_096;
+pub(super) const HINTED: usize = 4_096;
 
 /// What answers share.
 #[derive(Debug, Clone)]
@@ -36,7 +36,6 @@ pub(super) struct Desk {
     pub(super) handle: Handle,
     pub(super) admins: Option<Admins>,
     followers: Places,
-    texts: Shelf,
 }
 
 impl FromRef<Desk> for Handle {
@@ -50,13 +49,16 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
         .route("/v1/tunnels", get(tunnels))
         .route("/v1/tunnels/{name}", get(tunnel))
         .route("/v1/tunnels/{name}/explain", get(explain))
-        .route("/v1/tunnels/{name}/drain", post(drain))
-        .route("/v1/tunnels/{name}/undrain", post(undrain))
+        .route("/v1/tunnels/{name}/diagnose", post(diagnose::diagnose))
+        .route("/v1/tunnels/{name}/drain", post(drain::drain))
+        .route("/v1/tunnels/{name}/undrain", post(drain::undrain))
         .route("/v1/tunnels/{name}/sa", get(sa::one).post(sa::install))
         .route("/v1/tunnels/{name}/sa/begin", post(sa::begin))
         .route("/v1/sa", get(sa::all))
         .route("/v1/routes", get(routes))
         .route("/v1/routes/lookup", get(lookup))
+        .route("/v1/endpoints", get(endpoints::all))
+        .route("/v1/endpoints/{name}", get(endpoints::one))
         .route("/v1/events", get(events))
         .route("/v1/reload", post(reload))
         .route("/v1/healthz", get(healthz))
@@ -67,7 +69,7 @@ pub(super) fn router(handle: Handle, admins: Option<Admins>, followers: Places) 
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes another method: GET asks, POST changes")
         })
         .layer(axum::extract::DefaultBodyLimit::max(BODY))
-        .with_state(Desk { handle, admins, followers, texts: Shelf::default() })
+        .with_state(Desk { handle, admins, followers })
 }
 
 /// What answers while there is no place.
@@ -102,9 +104,9 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    fn unknown(name: &str, nearest: Option<String>) -> Self {
+    pub(super) fn unknown(what: &str, name: &str, nearest: Option<String>) -> Self {
         let hint = nearest.as_ref().map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
-        Self { nearest, ..Self::new(StatusCode::NOT_FOUND, format!("there is no tunnel {name}{hint}")) }
+        Self { nearest, ..Self::new(StatusCode::NOT_FOUND, format!("there is no {what} {name}{hint}")) }
     }
 }
 
@@ -146,7 +148,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 
 pub(super) type Answer<T> = Result<T, Problem>;
 
-async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Response> {
+pub(super) async fn tunnels(Shared(handle): Shared<Handle>) -> Answer<Response> {
     list(handle, "tunnels", |engine, now, from| engine.tunnels_from(now, from, PIECE)).await
 }
 
@@ -168,7 +170,7 @@ pub(super) async fn about<R: Send + 'static>(
     let known: Result<R, Vec<String>> = answer.await.ok_or_else(Problem::stopping)?;
     known.map_err(|names| {
         let nearest = nearest(&name, names.iter().map(String::as_str)).map(str::to_owned);
-        Problem::unknown(&name, nearest)
+        Problem::unknown("tunnel", &name, nearest)
     })
 }
 
@@ -178,40 +180,6 @@ async fn tunnel(Shared(handle): Shared<Handle>, Named(name): Named) -> Answer<Re
 
 async fn explain(Shared(handle): Shared<Handle>, Named(name): Named) -> Answer<Response> {
     Ok(Json(about(&handle, name, Engine::explain).await?).into_response())
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DrainQuery {
-    #[serde(default)]
-    down: bool,
-}
-
-async fn drain(
-    Shared(desk): Shared<Desk>,
-    Extension(peer): Extension<Peer>,
-    Named(name): Named,
-    Asked(DrainQuery { down }): Asked<DrainQuery>,
-) -> Answer<Response> {
-    set_drain(&desk, peer, name, Some(if down { Drain::Down } else { Drain::Degraded })).await
-}
-
-async fn undrain(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>, Named(name): Named) -> Answer<Response> {
-    set_drain(&desk, peer, name, None).await
-}
-
-async fn set_drain(desk: &Desk, peer: Peer, name: String, drain: Option<Drain>) -> Answer<Response> {
-    if !may_change(peer, desk.admins.as_ref()).await {
-        return Err(Problem::forbidden());
-    }
-    let (view, told) = about(&desk.handle, name, move |engine, now, tunnel| {
-        engine.set_drain(now, tunnel, drain);
-        // Where it was so before, that may be on its way to the disk still.
-        Some((engine.tunnel(now, tunnel)?, engine.last_drain()))
-    })
-    .await?;
-    desk.handle.kept(told).await;
-    Ok(Json(view).into_response())
 }
 
 async fn reload(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>) -> Answer<Json<Applied>> {
@@ -228,13 +196,33 @@ async fn reload(Shared(desk): Shared<Desk>, Extension(peer): Extension<Peer>) ->
 pub(super) async fn may_change(peer: Peer, admins: Option<&Admins>) -> bool {
     match admins {
         _ if peer.is_trusted() => true,
-        Some(admins) => peer.gid == admins.group || admins.have(peer.uid).await,
+        Some(admins) => match peer.user {
+            Some((uid, gid)) => gid == admins.group || admins.have(uid).await,
+            None => false,
+        },
         None => false,
     }
 }
 
-async fn routes(Shared(handle): Shared<Handle>) -> Answer<Response> {
-    list(handle, "routes", |engine, _, from| engine.route_views_from(from, PIECE)).await
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RoutesQuery {
+    tunnel: Option<String>,
+}
+
+pub(super) async fn routes(
+    Shared(handle): Shared<Handle>,
+    Asked(RoutesQuery { tunnel }): Asked<RoutesQuery>,
+) -> Answer<Response> {
+    let Some(name) = tunnel else {
+        return list(handle, "routes", |engine, _, from| engine.route_views_from(from, PIECE)).await;
+    };
+    about(&handle, name.clone(), |_, _, _| Some(())).await?;
+    // By name each time: a reload may have given its index to another.
+    let piece = move |engine: &mut Engine, _, from| {
+        engine.find(&name).map_or((Vec::new(), None), |tunnel| engine.route_views_over(tunnel, from, PIECE))
+    };
+    list(handle, "routes", piece).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -260,11 +248,11 @@ async fn lookup(
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EventsQuery {
+pub(super) struct EventsQuery {
     #[serde(default)]
-    since: u64,
+    pub(super) since: u64,
     #[serde(default)]
-    follow: bool,
+    pub(super) follow: bool,
 }
 
 async fn events(
@@ -278,7 +266,12 @@ async fn events(
         return Err(Problem::busy("too many clients follow the events; ask without follow, or again"));
     }
     peer.follows.store(place.is_some(), Ordering::Relaxed);
-    // One piece at a time, made when the client has taken the last: a slow one holds up itself.
+    Ok(told(desk.handle, since, follow, place))
+}
+
+/// The events after a number, one a line. One piece at a time, made when the client has taken the last: a slow one
+/// holds up itself.
+pub(super) fn told(handle: Handle, since: u64, follow: bool, place: Option<OwnedSemaphorePermit>) -> Response {
     let next = move |(mut handle, since, over): (Handle, u64, bool)| {
         let _taken = &place;
         async move {
@@ -291,8 +284,8 @@ async fn events(
             Some((lines(gap, &events), (handle, last, over)))
         }
     };
-    let lines = futures_util::stream::unfold((desk.handle, since, false), next);
-    Ok(([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
+    let lines = futures_util::stream::unfold((handle, since, false), next);
+    ([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response()
 }
 
 fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error> {
@@ -308,12 +301,12 @@ fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error>
     Ok(text.into())
 }
 
-async fn metrics(Shared(desk): Shared<Desk>) -> Answer<Response> {
-    let text = desk.texts.text(&desk.handle).await?;
-    Ok(([(header::CONTENT_TYPE, super::metrics::TYPE)], text).into_response())
+pub(super) async fn metrics(Shared(handle): Shared<Handle>, headers: HeaderMap) -> Answer<Response> {
+    let text = handle.texts.text(&handle).await?;
+    Ok(format::wanted(&headers).answer(text))
 }
 
-async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
+pub(super) async fn healthz(Shared(handle): Shared<Handle>) -> Answer<Json<Value>> {
     let view = handle.ask(|engine, _| engine.self_view()).await.ok_or_else(Problem::stopping)?;
     let pairs = |pairs: Vec<(&'static str, u64)>| {
         pairs.into_iter().map(|(name, count)| (name.to_owned(), json!(count))).collect()

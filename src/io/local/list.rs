@@ -25,20 +25,25 @@ pub(super) type Piece<T> = (Vec<T>, Option<usize>);
 pub(super) async fn list<T: Serialize + Send + 'static>(
     handle: Handle,
     name: &'static str,
-    piece: impl Fn(&mut Engine, Time, usize) -> Piece<T> + Copy + Send + Sync + 'static,
+    piece: impl Fn(&mut Engine, Time, usize) -> Piece<T> + Clone + Send + Sync + 'static,
 ) -> Answer<Response> {
-    let ask =
-        move |handle: Handle, from: usize| async move { handle.ask(move |engine, now| piece(engine, now, from)).await };
+    let ask = move |handle: Handle, from: usize| {
+        let piece = piece.clone();
+        async move { handle.ask(move |engine, now| piece(engine, now, from)).await }
+    };
     let first = ask(handle.clone(), 0).await.ok_or_else(Problem::stopping)?;
-    let rest = move |(handle, state): (Handle, State<T>)| async move {
-        let (head, (items, next)) = match state {
-            State::Begun(piece) => (format!("{{\"{name}\":["), piece),
-            // The daemon ends: what is not whole must not look so.
-            State::Next(from) => (",".to_owned(), ask(handle.clone(), from).await?),
-            State::Over => return None,
-        };
-        let state = next.map_or(State::Over, State::Next);
-        Some((text(head, &items, next.is_none()), (handle, state)))
+    let rest = move |(handle, state): (Handle, State<T>)| {
+        let ask = ask.clone();
+        async move {
+            let (head, (items, next)) = match state {
+                State::Begun(piece) => (format!("{{\"{name}\":["), piece),
+                // The daemon ends: what is not whole must not look so.
+                State::Next(from) => (",".to_owned(), ask(handle.clone(), from).await?),
+                State::Over => return None,
+            };
+            let state = next.map_or(State::Over, State::Next);
+            Some((text(head, &items, next.is_none()), (handle, state)))
+        }
     };
     let body = Body::from_stream(stream::unfold((handle, State::Begun(first)), rest));
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())

@@ -8,12 +8,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncod
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::engine::State;
+use crate::engine::endpoints::{self, EndpointMetrics};
 pub(super) use crate::engine::metrics::Metrics;
 use crate::engine::metrics::{Histogram, TunnelMetrics};
-
-/// What a text of this kind calls itself.
-pub(super) const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use crate::engine::{Counters, State};
 
 /// The text.
 ///
@@ -61,6 +59,23 @@ fn tunnel(metrics: &TunnelMetrics) -> [(&'static str, &str); 1] {
     [("tunnel", &metrics.name)]
 }
 
+/// One endpoint's label.
+fn endpoint(metrics: &EndpointMetrics) -> [(&'static str, &str); 1] {
+    [("endpoint", &metrics.name)]
+}
+
+/// What has become of probes.
+const fn results(counters: &Counters) -> [(&'static str, u64); 6] {
+    [
+        ("success", counters.received),
+        ("lost", counters.lost),
+        ("late", counters.late),
+        ("duplicate", counters.duplicate),
+        ("forged", counters.forged),
+        ("inconclusive", counters.local_faults),
+    ]
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a floating-point number; ours are far below 2^53")]
 const fn number(value: u64) -> f64 {
     value as f64
@@ -71,6 +86,7 @@ impl Collector for Snapshot {
         self.states(&mut encoder)?;
         self.probes(&mut encoder)?;
         self.routes(&mut encoder)?;
+        self.endpoints(&mut encoder)?;
         self.host(&mut encoder)
     }
 }
@@ -95,6 +111,11 @@ impl Snapshot {
         for metrics in tunnels {
             family.gauge(&tunnel(metrics), f64::from(u8::from(metrics.drained)))?;
         }
+        let what = "1 if the tunnel is checked; 0 if its configuration says that it is not";
+        let mut family = open(encoder, "tunnel_checked", what, None, MetricType::Gauge)?;
+        for metrics in tunnels {
+            family.gauge(&tunnel(metrics), f64::from(u8::from(metrics.checked)))?;
+        }
         let what = "Changes of a tunnel's state";
         let mut family = open(encoder, "tunnel_transitions", what, None, MetricType::Counter)?;
         for metrics in tunnels {
@@ -117,15 +138,7 @@ impl Snapshot {
         let what = "Probes by what became of them";
         let mut family = open(encoder, "probes", what, None, MetricType::Counter)?;
         for TunnelMetrics { name, counters, .. } in tunnels {
-            let results = [
-                ("success", counters.received),
-                ("lost", counters.lost),
-                ("late", counters.late),
-                ("duplicate", counters.duplicate),
-                ("forged", counters.forged),
-                ("inconclusive", counters.local_faults),
-            ];
-            for (result, count) in results {
+            for (result, count) in results(counters) {
                 family.counter(&[("tunnel", name.as_str()), ("result", result)], count)?;
             }
         }
@@ -151,6 +164,33 @@ impl Snapshot {
         open(encoder, "route_changes", what, None, MetricType::Counter)?.counter(&NONE, self.0.route_changes)?;
         let what = "Times that the kernel's routes were not as adit had left them";
         open(encoder, "kernel_drifts", what, None, MetricType::Counter)?.counter(&NONE, self.0.drifts)
+    }
+
+    fn endpoints(&self, encoder: &mut DescriptorEncoder<'_>) -> Done {
+        let endpoints = &self.0.endpoints;
+        let what = "1 if the endpoint answers, 0 if it does not; absent while unknown";
+        let mut family = open(encoder, "endpoint_reachable", what, None, MetricType::Gauge)?;
+        for metrics in endpoints.iter().filter(|metrics| metrics.state != endpoints::State::Unknown) {
+            family.gauge(&endpoint(metrics), f64::from(u8::from(metrics.state == endpoints::State::Reachable)))?;
+        }
+        let what = "Share of the last 100 probes of an endpoint that failed; absent before the first";
+        let mut family = open(encoder, "endpoint_loss_ratio", what, None, MetricType::Gauge)?;
+        for (metrics, loss) in endpoints.iter().filter_map(|metrics| Some((metrics, metrics.loss_ratio?))) {
+            family.gauge(&endpoint(metrics), loss)?;
+        }
+        let what = "The last round-trip time to an endpoint";
+        let mut family = open(encoder, "endpoint_rtt", what, Some(&Unit::Seconds), MetricType::Gauge)?;
+        for (metrics, rtt) in endpoints.iter().filter_map(|metrics| Some((metrics, metrics.rtt?))) {
+            family.gauge(&endpoint(metrics), rtt.as_secs_f64())?;
+        }
+        let what = "Probes of endpoints by what became of them";
+        let mut family = open(encoder, "endpoint_probes", what, None, MetricType::Counter)?;
+        for EndpointMetrics { name, counters, .. } in endpoints {
+            for (result, count) in results(counters) {
+                family.counter(&[("endpoint", name.as_str()), ("result", result)], count)?;
+            }
+        }
+        Ok(())
     }
 
     fn host(&self, encoder: &mut DescriptorEncoder<'_>) -> Done {
@@ -180,6 +220,14 @@ impl Snapshot {
         let what = "How much later than planned regular probes left";
         open(encoder, "send_lateness", what, Some(&Unit::Seconds), MetricType::Histogram)?
             .histogram(&NONE, &it.late)?;
+        let what = "Times that the configuration was read again, by what became of it";
+        let mut family = open(encoder, "reloads", what, None, MetricType::Counter)?;
+        for (result, count) in it.reloads {
+            family.counter(&[("result", result)], count)?;
+        }
+        let what = "1 while the configuration's files are not what holds: the last reload was refused";
+        let refused = f64::from(u8::from(it.reload_refused));
+        open(encoder, "reload_refused", what, None, MetricType::Gauge)?.gauge(&NONE, refused)?;
         let what = "1 while the kernel's routes are held because this host is suspected";
         let held = f64::from(u8::from(it.is_held));
         open(encoder, "fail_static", what, None, MetricType::Gauge)?.gauge(&NONE, held)?;

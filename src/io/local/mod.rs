@@ -11,21 +11,36 @@
 //! | `admins` | who may change things |
 //! | `patience` | clients that take nothing |
 //! | `api` | what can be asked, and the answers |
+//! | [`client`] | the other end, for a part of the daemon that follows the events |
+//! | `drain` | of that, drains |
 //! | `list` | answers that may be long |
+//! | `diagnose` | of that, a diagnosis |
 //! | `metrics` | of that, what is measured, as OpenMetrics text |
+//! | `format` | and as the older text, for who asks for that |
 //! | `shelf` | how many of these texts there are |
+//! | `endpoints` | of that, endpoints |
 //! | `sa` | of that, security associations |
 //! | `openapi.json` | the description of that |
+//! | `web` | what of all this is served over TCP, where that is asked for: what is measured, and a page |
+//! | `guard` | what a browser must not be talked into |
+//! | `page.html` | the page |
 
 mod admins;
 mod api;
 mod bind;
+pub mod client;
+mod diagnose;
+mod drain;
+mod endpoints;
+mod format;
+mod guard;
 mod list;
 mod metrics;
 mod patience;
 mod sa;
 mod serve;
 mod shelf;
+mod web;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -37,6 +52,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub use admins::{Membership, is_member};
 pub use bind::{Access, Bound, UnknownGroup, bind};
 pub use serve::{Server, attend};
+pub use web::{Door, Web, listen};
 
 use crate::engine::event::{Event, Ring};
 use crate::engine::{Engine, Reloaded, Time};
@@ -93,13 +109,22 @@ pub struct Handle {
     reloads: Option<mpsc::Sender<Asker>>,
     /// Up to which event verdicts and drains are on the disk, where they are written at all.
     kept: Option<watch::Receiver<u64>>,
+    /// Texts of all that is measured: the same for whoever asks, wherever.
+    texts: shelf::Shelf,
 }
 
 impl Handle {
     /// A handle that asks over `questions` and hears of new events over `last_event`.
     #[must_use]
     pub fn new(questions: mpsc::Sender<Question>, last_event: watch::Receiver<u64>) -> Self {
-        Self { questions, last_event, recorder: Arc::default(), reloads: None, kept: None }
+        Self {
+            questions,
+            last_event,
+            recorder: Arc::default(),
+            reloads: None,
+            kept: None,
+            texts: shelf::Shelf::default(),
+        }
     }
 
     /// The same, with a way to the record of sequence numbers, now or later.

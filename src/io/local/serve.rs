@@ -29,14 +29,16 @@ const CLIENTS: (usize, usize) = (56, 8);
 /// Those among them that may follow the events, likewise.
 const FOLLOWERS: (usize, usize) = (44, 4);
 /// Clients at once that are told that there is no place; more are hung up on.
-const REFUSED: usize = 16;
+pub(super) const REFUSED: usize = 16;
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may take altogether, unless it follows the events; and how long one that does may take
 /// nothing of them.
 const VISIT: Duration = Duration::from_secs(15);
 /// How long clients may take, once the engine has ended, to hear the rest of their answers.
-const FAREWELL: Duration = Duration::from_millis(500);
+pub(super) const FAREWELL: Duration = Duration::from_secs(1);
+/// After a failure to accept one.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// What clients are worth beside probes: a tenth.
 const MODESTY: i32 = 10;
 
@@ -74,16 +76,21 @@ impl Bound {
 
 /// Where there is little processor time, this thread gets what others leave it. (On Linux a thread has a
 /// priority of its own; setpriority(2).)
-fn be_modest() {
+pub(super) fn be_modest() {
     // It is no worse than before if that cannot be had.
     let _ = rustix::process::setpriority_process(None, MODESTY);
 }
 
 impl Server {
+    /// One that is at work on this thread.
+    pub(super) const fn on(thread: JoinHandle<()>) -> Self {
+        Self { thread }
+    }
+
     /// Waits until the engine has ended, clients have heard of that, and the path is free again.
     pub fn join(self) {
         if self.thread.join().is_err() {
-            tracing::error!("the thread of the local socket has panicked");
+            tracing::error!("a thread that answers clients has panicked");
         }
     }
 }
@@ -91,22 +98,31 @@ impl Server {
 /// Who asks.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
-    pub(super) uid: Uid,
-    pub(super) gid: Gid,
+    /// The user and their group; nobody knows who comes over TCP.
+    pub(super) user: Option<(Uid, Gid)>,
     /// Set by the answer that goes on for as long as the client likes.
     pub(super) follows: Arc<AtomicBool>,
 }
 
 impl Peer {
+    /// The user's number.
+    pub(super) fn uid(&self) -> Option<u32> {
+        self.user.map(|(user, _)| user.as_raw())
+    }
+
     fn of(stream: &UnixStream) -> io::Result<Self> {
         let peer = stream.peer_cred()?;
-        let (uid, gid) = (Uid::from_raw(peer.uid()), Gid::from_raw(peer.gid()));
-        Ok(Self { uid, gid, follows: Arc::default() })
+        Ok(Self { user: Some((Uid::from_raw(peer.uid()), Gid::from_raw(peer.gid()))), follows: Arc::default() })
+    }
+
+    /// Somebody who has no rights.
+    pub(super) fn stranger() -> Self {
+        Self { user: None, follows: Arc::default() }
     }
 
     /// Root, or the daemon's own user.
     pub(super) fn is_trusted(&self) -> bool {
-        self.uid.is_root() || self.uid == geteuid()
+        self.user.is_some_and(|(uid, _)| uid.is_root() || uid == geteuid())
     }
 }
 
@@ -118,7 +134,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    fn new((common, kept): (usize, usize)) -> Self {
+    pub(super) fn new((common, kept): (usize, usize)) -> Self {
         Self { common: Arc::new(Semaphore::new(common)), kept: Arc::new(Semaphore::new(kept)) }
     }
 
@@ -145,7 +161,7 @@ async fn serve(listener: UnixListener, handle: Handle, admins: Option<Admins>) {
         };
         let Ok((stream, _)) = accepted else {
             // Out of descriptors, say: not to be met by spinning.
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(PAUSE).await;
             continue;
         };
         let Ok(peer) = Peer::of(&stream) else { continue };
@@ -164,12 +180,13 @@ pub async fn attend<S>(stream: S, (uid, gid): (u32, u32), handle: Handle)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let peer = Peer { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid), follows: Arc::default() };
+    let peer = Peer { user: Some((Uid::from_raw(uid), Gid::from_raw(gid))), follows: Arc::default() };
     let Some(place) = Places::new((1, 0)).take(&peer) else { return };
     visit(stream, peer, router(handle, None, Places::new(FOLLOWERS)), place).await;
 }
 
-async fn visit<S>(stream: S, peer: Peer, router: Router, place: OwnedSemaphorePermit)
+/// Serves one client, with patience that has an end.
+pub(super) async fn visit<S>(stream: S, peer: Peer, router: Router, place: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -187,10 +204,10 @@ where
     tokio::select! {
         ended = http.serve_connection(TokioIo::new(stream), service) => {
             if let Err(error) = ended {
-                tracing::debug!(%error, "a client of the local socket went wrong");
+                tracing::debug!(%error, "a client went wrong");
             }
         }
-        () = overdue => tracing::debug!("a client of the local socket took too long"),
+        () = overdue => tracing::debug!("a client took too long"),
     }
     drop(place);
 }
@@ -200,7 +217,7 @@ mod tests {
     use super::*;
 
     fn peer(uid: u32) -> Peer {
-        Peer { uid: Uid::from_raw(uid), gid: Gid::from_raw(uid), follows: Arc::default() }
+        Peer { user: Some((Uid::from_raw(uid), Gid::from_raw(uid))), follows: Arc::default() }
     }
 
     #[test]
@@ -215,5 +232,11 @@ mod tests {
         assert!(places.take(&stranger).is_none(), "it stays kept");
         taken.pop();
         assert!(places.take(&stranger).is_some());
+    }
+
+    #[test]
+    fn who_comes_over_tcp_is_nobody() {
+        assert!(!Peer::stranger().is_trusted());
+        assert!(Places::new((0, 1)).take(&Peer::stranger()).is_none());
     }
 }

@@ -34,7 +34,8 @@ impl Shelf {
         }
         let tunnels = whole(handle, |engine, now, from| engine.tunnel_metrics_from(now, from, PIECE)).await?;
         let routes = whole(handle, |engine, _, from| engine.route_metrics_from(from, PIECE)).await?;
-        let text = metrics::text(metrics::Metrics { tunnels, routes, ..own })
+        let endpoints = whole(handle, |engine, _, from| engine.endpoint_metrics_from(from, PIECE)).await?;
+        let text = metrics::text(metrics::Metrics { tunnels, routes, endpoints, ..own })
             .map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the metrics have no text"))?;
         let text = Bytes::from(text);
         texts.push((now, text.clone()));

@@ -42,7 +42,24 @@ pub struct Leaving {
 /// # Errors
 /// Needs `CAP_NET_RAW`, a mark `CAP_NET_ADMIN`; `NotFound` if there is no such device.
 pub fn open_sender(leaving: &Leaving) -> io::Result<Sender> {
-    let socket = open(leaving.family, libc::IPPROTO_RAW)?;
+    open_with(leaving, libc::IPPROTO_RAW)
+}
+
+/// The same for ICMP messages whose IP header the kernel makes, with the source that it chooses by the route, unless there
+/// is one here.
+///
+/// # Errors
+/// As [`open_sender`].
+pub fn open_plain_sender(leaving: &Leaving) -> io::Result<Sender> {
+    let protocol = match leaving.family {
+        Family::V4 => libc::IPPROTO_ICMP,
+        Family::V6 => libc::IPPROTO_ICMPV6,
+    };
+    open_with(leaving, protocol)
+}
+
+fn open_with(leaving: &Leaving, protocol: i32) -> io::Result<Sender> {
+    let socket = open(leaving.family, protocol)?;
     filter_for_ever(&socket, &filter::nothing())?;
     socket.set_nonblocking(true)?;
     if let Some(device) = &leaving.device {

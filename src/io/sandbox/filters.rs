@@ -20,6 +20,11 @@ pub(super) fn of(own: Pid) -> [Built; 3] {
 fn allowed(own: Pid) -> Built {
     let plain = CALLS.iter().chain(OLD_CALLS).map(|&call| (call, Vec::new()));
     let conditional = [
+        // Packets and answers. Not MSG_FASTOPEN: it is a connect(2), for which a listener of TCP that was shut down
+        // would do.
+        (libc::SYS_sendto, vec![rule([bits(3, libc::MSG_FASTOPEN, false)])?]),
+        (libc::SYS_sendmsg, vec![rule([bits(2, libc::MSG_FASTOPEN, false)])?]),
+        (libc::SYS_sendmmsg, vec![rule([bits(3, libc::MSG_FASTOPEN, false)])?]),
         // Threads, no processes.
         (libc::SYS_clone, vec![rule([bits(0, libc::CLONE_THREAD, true)])?]),
         // Data, no new code: all there is has been loaded.
@@ -169,6 +174,9 @@ mod tests {
             ("which signal", libc::SYS_fcntl, [3, 10, 9], REFUSED),
             ("an owner by ioctl", libc::SYS_ioctl, [3, 0x8901, 1], REFUSED),
             ("keys typed for a terminal", libc::SYS_ioctl, [3, libc::TIOCSTI, 0], REFUSED),
+            ("a packet", libc::SYS_sendmmsg, [3, 0, 1], allow),
+            ("an answer", libc::SYS_sendmsg, [3, 0, number(libc::MSG_NOSIGNAL)], allow),
+            ("a connection in the shape of an answer", libc::SYS_sendmsg, [3, 0, number(libc::MSG_FASTOPEN)], REFUSED),
             ("a filter", libc::SYS_setsockopt, [3, socket, number(libc::SO_ATTACH_FILTER)], allow),
             ("a mark", libc::SYS_setsockopt, [3, socket, number(libc::SO_MARK)], REFUSED),
             ("the same number at another level", libc::SYS_setsockopt, [3, 0, number(libc::SO_ATTACH_FILTER)], REFUSED),

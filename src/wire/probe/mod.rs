@@ -5,8 +5,10 @@
 //! | here | what decides a tunnel's probes: style, encapsulation, addresses |
 //! | `template` | built once, patched for every sending |
 //! | `answer` | what arrives, layer by layer, up to the proof that it is ours |
+//! | `plain` | probes in no tunnel, to an endpoint |
 
 mod answer;
+mod plain;
 mod template;
 
 use std::net::IpAddr;
@@ -18,6 +20,8 @@ pub(super) use answer::peel;
 pub use answer::{
     Arrived, Outermost, Path, Reply, Sealed, Unpacked, claimed_tunnel, inside, outermost, parse, prove, unpack,
 };
+pub(super) use plain::tagged;
+pub use plain::{PLAIN, prove_plain, request};
 pub(crate) use template::{IpFields, seal_ip};
 pub use template::{Seal, Stamp, Template};
 

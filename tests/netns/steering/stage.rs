@@ -243,6 +243,7 @@ pub(crate) fn gateway(prefix: &str, path: usize) -> String {
 fn far_tunnel(path: usize) -> FarTunnel {
     let ends = |[far, near]: [String; 2]| ends([&far, &near]);
     FarTunnel {
+        further: Vec::new(),
         name: TUNNELS[path].to_owned(),
         outer: ends([format!("10.100.{path}.1"), format!("10.100.{path}.0")]),
         inner: ends([format!("10.200.{path}.1"), format!("10.200.{path}.0")]),

@@ -1,0 +1,132 @@
+//! Events and tunnels, from the local socket.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::sync::mpsc::Sender;
+
+use crate::engine::{State, WallTime};
+use crate::io::local::client;
+use crate::notice::{Event, Seen, What};
+
+/// How soon it is asked again when nobody has answered; it doubles.
+const SOON: Duration = Duration::from_millis(100);
+/// But not longer than this.
+const LATE: Duration = Duration::from_secs(2);
+
+/// What is heard.
+pub(super) enum Heard {
+    Event(Event),
+    Gap {
+        missed: Option<u64>,
+        /// Counting has begun anew.
+        anew: bool,
+    },
+}
+
+/// Follows the events after the one of this number for ever, whoever answers on the socket.
+pub(super) async fn follow(socket: PathBuf, mut since: u64, to: Sender<Heard>) {
+    let mut wait = SOON;
+    while !to.is_closed() {
+        let before = since;
+        if let Err(error) = follow_once(&socket, &mut since, &to).await {
+            tracing::debug!(%error, "the events are not heard now");
+        }
+        wait = if since == before { (wait * 2).min(LATE) } else { SOON };
+        tokio::time::sleep(wait).await;
+    }
+}
+
+async fn follow_once(socket: &std::path::Path, since: &mut u64, to: &Sender<Heard>) -> io::Result<()> {
+    let mut lines = client::lines(socket, &format!("/v1/events?since={since}&follow=true")).await?;
+    while let Some(line) = lines.next().await? {
+        let Some(heard) = read(line) else { continue };
+        match &heard {
+            Heard::Event(event) => *since = event.id,
+            Heard::Gap { anew: true, .. } => *since = 0,
+            Heard::Gap { .. } => {}
+        }
+        if to.send(heard).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(default)]
+    id: u64,
+    #[serde(default)]
+    at: String,
+    kind: String,
+    tunnel: Option<String>,
+    from: Option<serde_json::Value>,
+    to: Option<serde_json::Value>,
+    reason: Option<String>,
+    missed: Option<u64>,
+    since: Option<u64>,
+}
+
+/// One line; `None` if it is of nobody whom we know.
+fn read(line: &[u8]) -> Option<Heard> {
+    let text = std::str::from_utf8(line).ok()?;
+    let Line { id, at, kind, tunnel, from, to, reason, missed, since } = serde_json::from_str(text).ok()?;
+    let what = match kind.as_str() {
+        "gap" => return Some(Heard::Gap { missed, anew: since.is_some() }),
+        "transition" => {
+            let state = |value: Option<serde_json::Value>| State::from_name(value?.as_str()?);
+            let (tunnel, from, to) = (tunnel?, state(from)?, state(to)?);
+            What::Transition { tunnel, from, to, reason: reason.unwrap_or_default(), json: text.to_owned() }
+        }
+        "start" => What::Start,
+        _ => What::Other,
+    };
+    Some(Heard::Event(Event { id, at: wall(&at).unwrap_or_default(), what }))
+}
+
+/// RFC 3339.
+fn wall(text: &str) -> Option<WallTime> {
+    let since = humantime::parse_rfc3339(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_nanos()).ok().map(WallTime)
+}
+
+#[derive(Deserialize)]
+struct Tunnels {
+    tunnels: Vec<Tunnel>,
+}
+
+#[derive(Deserialize)]
+struct Tunnel {
+    name: String,
+    state: State,
+    since: String,
+    reason: String,
+    drained: bool,
+    checked: bool,
+    counters: Counters,
+}
+
+#[derive(Deserialize)]
+struct Counters {
+    received: u64,
+    lost: u64,
+}
+
+/// Looks at all tunnels.
+pub(super) async fn look(socket: PathBuf) -> io::Result<Vec<Seen>> {
+    let bytes = client::get(&socket, "/v1/tunnels").await?;
+    let Tunnels { tunnels } = serde_json::from_slice(&bytes).map_err(io::Error::other)?;
+    let seen = |tunnel: Tunnel| Seen {
+        tunnel: tunnel.name,
+        state: tunnel.state,
+        since: wall(&tunnel.since).unwrap_or_default(),
+        reason: tunnel.reason,
+        counts: tunnel.checked && !tunnel.drained,
+        received: tunnel.counters.received,
+        lost: tunnel.counters.lost,
+    };
+    Ok(tunnels.into_iter().map(seen).collect())
+}

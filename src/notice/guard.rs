@@ -1,0 +1,84 @@
+//! The same state of the same tunnel, again and again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::batch::Item;
+use crate::engine::{State, WallTime};
+
+/// What was told of which tunnel, and what is held back because it was told a short time ago.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Guard {
+    /// When each state of a tunnel was told last, in nanoseconds of the wall clock; 0 if never.
+    told: BTreeMap<String, [u64; State::ALL.len()]>,
+    held: BTreeMap<String, Held>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Held {
+    /// The last transition that was held back.
+    item: Item,
+    state: State,
+    /// How many there were.
+    count: u64,
+    /// When the state that it leads to was told.
+    since: u64,
+}
+
+impl Guard {
+    /// What to tell of a transition now: nothing, if the same was told a short time before.
+    pub(super) fn offer(&mut self, at: WallTime, repeat: Duration, item: Item, state: State) -> Option<Item> {
+        let tunnel = item.tunnel.clone().unwrap_or_default();
+        let told = self.told.entry(tunnel.clone()).or_default();
+        let last = &mut told[place(state)];
+        let count = self.held.get(&tunnel).map_or(0, |held| held.count);
+        if *last > 0 && apart(at.0, *last) < repeat {
+            self.held.insert(tunnel, Held { item, state, count: count + 1, since: *last });
+            return None;
+        }
+        *last = at.0;
+        // What is told now is newer than what was held back.
+        self.held.remove(&tunnel);
+        Some(if count > 0 { item.with("repeated", count) } else { item })
+    }
+
+    /// What was held back long enough: of each tunnel the last, and how many there were.
+    pub(super) fn due(&mut self, now: WallTime, repeat: Duration) -> Vec<Item> {
+        let is_due = |held: &Held| apart(now.0, held.since) >= repeat;
+        let tunnels: Vec<String> =
+            self.held.iter().filter(|(_, held)| is_due(held)).map(|(name, _)| name.clone()).collect();
+        let due = tunnels.into_iter().filter_map(|tunnel| {
+            let Held { item, state, count, .. } = self.held.remove(&tunnel)?;
+            self.told.entry(tunnel).or_default()[place(state)] = now.0;
+            let words = format!("{} ({count} repetitions were held back)", item.words);
+            Some(Item { words, ..item.with("repeated", count) })
+        });
+        due.collect()
+    }
+
+    /// How long until something is due.
+    pub(super) fn wait(&self, now: WallTime, repeat: Duration) -> Option<Duration> {
+        self.held.values().map(|held| repeat.saturating_sub(apart(now.0, held.since))).min()
+    }
+
+    /// Forgets what makes no difference any more.
+    pub(super) fn forget(&mut self, now: WallTime, repeat: Duration) {
+        self.told.retain(|_, told| told.iter().any(|at| *at > 0 && apart(now.0, *at) < repeat));
+    }
+}
+
+/// A clock that was set back must not keep anybody waiting for a year: then it is as long the other way.
+pub(super) fn apart(one: u64, other: u64) -> Duration {
+    Duration::from_nanos(one.abs_diff(other))
+}
+
+fn place(state: State) -> usize {
+    match state {
+        State::Unknown => 0,
+        State::Healthy => 1,
+        State::Degraded => 2,
+        State::Down => 3,
+    }
+}
