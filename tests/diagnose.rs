@@ -5,11 +5,12 @@
 mod sim;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use adit::engine::diagnose::conclude::{Culprit, End, conclude};
 use adit::engine::diagnose::findings::{Findings, LegView, Longer, Mtu, Part, Stray};
 use adit::engine::diagnose::{Bearings, Diagnosis, NotBegun, Progress};
-use adit::engine::{State, Tunnel};
+use adit::engine::{State, Targets, Tunnel};
 use adit::wire::esp::{Algorithm, Shape};
 use adit::wire::payload::Key;
 use adit::wire::{Direction, Encapsulation, Ends, Kind, Reject, Style, gre};
@@ -35,6 +36,15 @@ fn tunnel(style: Style) -> Tunnel {
         tunnel.onion.inner = tunnel.onion.outer;
     }
     tunnel
+}
+
+fn target(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, last])
+}
+
+/// A tunnel with three targets, the first of which is the far router's own address inside.
+fn three_targets(quorum: usize) -> Tunnel {
+    Tunnel { targets: Some(Targets { further: vec![target(2), target(3)], quorum }), ..tunnel(REQUEST) }
 }
 
 /// One tunnel and a second one beside it, after some seconds.
@@ -236,6 +246,34 @@ fn gre_sequence_numbers_go_on_ascending() {
     // All but the bare ping took one from the same series.
     assert!(*all.last().unwrap() > before + legs - 10, "{before} {legs} {all:?}");
     assert_eq!(sim.view(0).counters.lost, 0);
+}
+
+/// The number that a GRE packet bears.
+fn gre_number(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(*bytes[24..].first_chunk().unwrap())
+}
+
+/// The same where each round is a probe to each of several targets; and nothing is taken for lost.
+#[test]
+fn gre_sequence_numbers_of_several_targets_go_on_ascending() {
+    let mut numbered = three_targets(2);
+    numbered.onion.encapsulation = gre::Options { sequence: true, ..gre::Options::default() }.into();
+    let mut sim = scene(numbered);
+    (sim.keep_bytes, sim.gaps_allowed) = (true, true);
+    for _ in 0..3 {
+        assert!(diagnose(&mut sim).conclusion.ok);
+    }
+    sim.run_for(ms(10_000));
+    let regular = sim.sent.iter().filter(|sent| sent.tunnel == 0 && !sent.bytes.is_empty());
+    let regular = regular.map(|sent| (sent.at, gre_number(&sent.bytes)));
+    let legs = sim.far[0].router.numbers.iter().copied();
+    let mut all: Vec<_> = regular.chain(legs.clone()).collect();
+    all.sort_unstable();
+    assert!(legs.count() > 60, "more than are remembered for long");
+    let numbers: Vec<u32> = all.into_iter().map(|(_, number)| number).collect();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+    let view = sim.view(0);
+    assert_eq!((sim.state(0), view.counters.lost, view.counters.late, view.last_failure), (State::Healthy, 0, 0, None));
 }
 
 #[test]

@@ -308,6 +308,16 @@ impl Prober {
         rounds.forget(self.in_flight.first().min(rounds.swept));
     }
 
+    /// Takes a number of GRE that no regular probe will have. Of several targets it is the first of a whole round, so
+    /// that rounds and their probes stay in step.
+    pub(super) fn skip(&mut self, now: Time) -> u64 {
+        let number = self.in_flight.skip(now);
+        let Some(rounds) = &mut self.rounds else { return number };
+        rounds.begin(number);
+        rounds.give_up(number, true);
+        rounds.sequence(number, 0)
+    }
+
     /// Notes that a probe has left; the probe or round that is in flight.
     pub(super) fn left(&mut self, sequence: u64, at: Time, now: Time) -> Option<Probe> {
         let Some(rounds) = &mut self.rounds else { return self.in_flight.left(sequence, at, now) };

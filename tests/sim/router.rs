@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use adit::engine::Time;
 use adit::wire::Onion;
 
 use super::far::{answer_of, decapsulate, encapsulate};
@@ -35,6 +36,8 @@ pub(crate) struct Router {
     pub(crate) link: usize,
     /// So many probes have been sent.
     pub(crate) legs: u32,
+    /// Numbers that GRE packets among them bore, and when they came.
+    pub(crate) numbers: Vec<(Time, u32)>,
     /// Identifiers of requests, inside and bare, as connection tracking has them.
     tracked: BTreeSet<[u8; 2]>,
     tracked_bare: BTreeSet<[u8; 2]>,
@@ -57,6 +60,7 @@ impl Default for Router {
             path: 1500,
             link: 1500,
             legs: 0,
+            numbers: Vec::new(),
             tracked: BTreeSet::new(),
             tracked_bare: BTreeSet::new(),
         }
@@ -64,6 +68,14 @@ impl Default for Router {
 }
 
 impl Router {
+    /// A packet leaves for it; notes the number that it bears, if it is one of GRE without checksum and key.
+    pub(crate) fn note(&mut self, at: Time, sent: &[u8]) {
+        self.legs += 1;
+        if sent[9] == 47 && sent[20] == 0x10 {
+            self.numbers.extend(sent[24..].first_chunk().map(|number| (at, u32::from_be_bytes(*number))));
+        }
+    }
+
     /// What comes back for a packet.
     pub(crate) fn treat(&mut self, sent: &[u8], via: &Onion) -> Option<Vec<u8>> {
         if sent.len() > self.path {
