@@ -456,6 +456,38 @@ fn every_culprit_has_its_sentence() {
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), Culprit::ALL);
 }
 
+/// IPv6 has neither `accept_local` nor `rp_filter`.
+#[test]
+fn no_remedy_for_ipv6_names_a_setting_of_ipv4() {
+    let inner = Ends::new("fd00::8".parse().unwrap(), "fd00::9".parse().unwrap()).unwrap();
+    let of = |style, legs: &[(Part, Style)]| {
+        let mut it = Findings { style, inner, ..answering(legs) };
+        it.legs[1..3].iter_mut().for_each(|leg| leg.style = style);
+        it
+    };
+    let pinned = {
+        let mut it = of(REQUEST, &[]);
+        it.legs[2].answered = 3;
+        it
+    };
+    let request = (Part::Fresh, REQUEST);
+    let rows = [
+        (of(REPLY, &[request, (Part::Foreign, REPLY)]), Culprit::Forwarding, "drops sources of its own"),
+        (of(REPLY, &[request]), Culprit::Forwarding, "net.ipv6.conf.all.forwarding=1"),
+        (of(REPLY, &[request, (Part::Tracked, REPLY)]), Culprit::ReplyFilter, "icmpv6 type echo-reply"),
+        (of(REQUEST, &[(Part::Fresh, REPLY)]), Culprit::EchoFilter, "net.ipv6.icmp.echo_ignore_all=0"),
+        (of(REQUEST_BARE, &[request]), Culprit::ReversePath, "fib saddr . iif oif missing drop"),
+        (of(REQUEST_BARE, &[]), Culprit::Encapsulation, "fib saddr . iif oif missing drop"),
+        (pinned, Culprit::Identifier, "-p icmpv6"),
+    ];
+    for (findings, culprit, words) in rows {
+        let it = conclude(&findings);
+        assert_eq!(it.culprit, culprit, "{it:#?}");
+        let remedy = it.remedy.join("\n");
+        assert!(remedy.contains(words) && !remedy.contains("net.ipv4"), "{it:#?}");
+    }
+}
+
 fn barred() -> Findings {
     let mut it = gre_keyed();
     for leg in &mut it.legs {

@@ -184,7 +184,10 @@ fn answered(it: &Findings) -> Option<Conclusion> {
                         stateful device on the way has pinned it to a flow that leads nowhere"
             .to_owned();
         let remedy = [
-            "at the far router, or the firewall before it: conntrack -D -p icmp".to_owned(),
+            format!(
+                "at the far router, or the firewall before it: conntrack -D {}",
+                it.by_family("-p icmp", "-f ipv6 -p icmpv6")
+            ),
             "or wait: after 10 failures in a row regular probes take another identifier".to_owned(),
         ];
         return Some(at_fault(Culprit::Identifier, End::Path, sentence, remedy));
