@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use adit::engine::diagnose::conclude::{Culprit, End, conclude};
 use adit::engine::diagnose::findings::{Findings, LegView, Longer, Mtu, Part, Stray};
 use adit::engine::diagnose::{Bearings, Diagnosis, NotBegun, Progress};
+use adit::engine::settings::Timeout;
 use adit::engine::{State, Targets, Tunnel};
 use adit::wire::esp::{Algorithm, Shape};
 use adit::wire::payload::Key;
@@ -157,6 +158,21 @@ fn the_longest_packet_is_found_to_the_byte() {
     assert_eq!((link.outer, link.longer), (1450, Longer::Refused));
     let jumbo = diagnosed(REQUEST, |far| (far.link, far.path) = (9_000, 9_000)).mtu.unwrap();
     assert_eq!((jumbo.outer, jumbo.longer), (9_000, Longer::Untried));
+}
+
+/// Who waits long for answers has no time for as many rounds, and is told so.
+#[test]
+fn where_time_is_up_it_says_between_what_the_limit_lies() {
+    let mut slow = tunnel(REQUEST);
+    slow.check.timeout = Timeout::Fixed(ms(3_000));
+    let mut sim = scene(slow);
+    sim.far[0].router.path = 1337;
+    let it = diagnose(&mut sim);
+    let (mtu, limit) = (it.mtu.unwrap(), 1337 - 24);
+    let fails = mtu.fails.unwrap();
+    assert!(mtu.inner <= limit && limit < fails && fails > mtu.inner + 1, "{it:#?}");
+    let words = format!("the limit lies between {} and {fails}:", mtu.inner);
+    assert!(it.conclusion.culprit == Culprit::Mtu && it.conclusion.sentence.contains(&words), "{it:#?}");
 }
 
 #[test]
@@ -387,7 +403,7 @@ fn every_culprit_has_its_sentence() {
     };
     let reply = |legs: &[(Part, Style)]| style(REPLY, answering(legs));
     let request_passes = (Part::Fresh, REQUEST);
-    let longer = Mtu { inner: 1376, outer: 1400, longer: Longer::Lost };
+    let longer = Mtu { inner: 1376, outer: 1400, longer: Longer::Lost, fails: Some(1377) };
     let rows = [
         (own(&|_| {}), Culprit::None, End::None, "ams-1 is well: its probes are answered in 0.81 ms"),
         (

@@ -66,7 +66,9 @@ fn lines(it: &Value, colours: bool) -> Vec<String> {
             "lost" => "longer ones vanish, and nobody says so",
             _ => "longer ones were not tried",
         };
-        lines.push(format!("packets of up to {inner} bytes pass inside, {outer} in all; {longer}"));
+        let fails = it["mtu"]["fails"].as_u64().filter(|fails| *fails > inner + 1);
+        let fails = fails.map(|fails| format!(", {fails} do not")).unwrap_or_default();
+        lines.push(format!("packets of up to {inner} bytes pass inside{fails}, {outer} in all; {longer}"));
     }
     lines.push(String::new());
     let sentence = text(&it["conclusion"]["sentence"]);
@@ -151,7 +153,7 @@ mod tests {
         unsent["unsent"] = json!("no\u{1b}[2J");
         let it = json!({
             "legs": [leg("underlay", 3, 3), leg("regular", 3, 0), stray, unsent, leg("size", 3, 3)],
-            "mtu": { "inner": 1376, "outer": 1400, "longer": "lost" },
+            "mtu": { "inner": 1376, "outer": 1400, "longer": "lost", "fails": 1380 },
             "conclusion": { "ok": false, "sentence": "it is sick", "remedy": ["do this", "or that"] },
             "notes": ["and so on"],
         });
@@ -164,7 +166,7 @@ mod tests {
         assert_eq!(
             lines[5..],
             [
-                "packets of up to 1376 bytes pass inside, 1400 in all; longer ones vanish, and nobody says so",
+                "packets of up to 1376 bytes pass inside, 1380 do not, 1400 in all; longer ones vanish, and nobody says so",
                 "",
                 "- it is sick",
                 "  do this",

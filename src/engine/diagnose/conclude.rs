@@ -194,9 +194,11 @@ fn answered(it: &Findings) -> Option<Conclusion> {
     }
     if let Some(mtu) = it.mtu.filter(|mtu| mtu.longer == Longer::Lost) {
         let sentence = format!(
-            "packets of up to {} bytes pass through {}, longer ones vanish on the way and nobody says so: an MTU \
+            "packets of up to {} bytes pass through {}{}, longer ones vanish on the way and nobody says so: an MTU \
              black hole",
-            mtu.inner, it.name
+            mtu.inner,
+            it.name,
+            mtu.between()
         );
         let device = it.device.as_deref().unwrap_or("DEV");
         let remedy = [
@@ -294,7 +296,11 @@ pub fn notes(it: &Findings) -> Vec<String> {
     }
     match it.mtu {
         Some(mtu) if mtu.longer == Longer::Told => {
-            notes.push(format!("the path says itself that {} bytes are its MTU, {} inside", mtu.outer, mtu.inner));
+            let about = mtu.between();
+            notes.push(format!(
+                "the path says itself that {} bytes are its MTU, {} inside{about}",
+                mtu.outer, mtu.inner
+            ));
         }
         _ => {}
     }

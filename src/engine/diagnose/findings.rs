@@ -127,6 +127,20 @@ pub struct Mtu {
     pub outer: usize,
     /// What became of longer ones.
     pub longer: Longer,
+    /// The shortest longer packet inside that was not answered.
+    pub fails: Option<usize>,
+}
+
+impl Mtu {
+    /// Between which lengths the limit lies, in words, if it was not found to the byte.
+    pub(super) fn between(self) -> String {
+        match self.fails {
+            Some(fails) if fails > self.inner + 1 => {
+                format!(" (the limit lies between {} and {fails}: there was no time to look closer)", self.inner)
+            }
+            Some(_) | None => String::new(),
+        }
+    }
 }
 
 /// What became of packets that were too long.
@@ -262,5 +276,5 @@ fn mtu(prober: &Prober, legs: &[Leg]) -> Option<Mtu> {
         Some(_) if is_told => Longer::Told,
         Some(_) => Longer::Lost,
     };
-    Some(Mtu { inner, outer, longer })
+    Some(Mtu { inner, outer, longer, fails })
 }

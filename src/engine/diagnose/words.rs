@@ -55,7 +55,8 @@ pub(super) fn at_fault(
 
 pub(super) fn well(it: &Findings) -> Conclusion {
     let rtt = it.own().filter_map(|leg| leg.rtt_us).min().unwrap_or(0);
-    let mtu = it.mtu.map(|mtu| format!(", and packets of up to {} bytes pass", mtu.inner)).unwrap_or_default();
+    let mtu = it.mtu.map(|mtu| format!(", and packets of up to {} bytes pass{}", mtu.inner, mtu.between()));
+    let mtu = mtu.unwrap_or_default();
     let sentence =
         format!("{} is well: its probes are answered in {}.{:02} ms{mtu}", it.name, rtt / 1_000, rtt % 1_000 / 10);
     Conclusion { ok: true, culprit: Culprit::None, end: End::None, sentence, remedy: Vec::new() }
