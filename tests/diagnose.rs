@@ -175,6 +175,57 @@ fn where_time_is_up_it_says_between_what_the_limit_lies() {
     assert!(it.conclusion.culprit == Culprit::Mtu && it.conclusion.sentence.contains(&words), "{it:#?}");
 }
 
+/// Makes targets silent to regular probes and to those of a diagnosis.
+fn silence(sim: &mut Sim, targets: &[IpAddr]) {
+    sim.far[0].silent = targets.to_vec();
+    sim.far[0].router.silent = targets.to_vec();
+    sim.run_for(ms(5_000));
+}
+
+#[test]
+fn a_tunnel_that_is_down_for_its_further_targets_is_not_called_well() {
+    let mut sim = scene(three_targets(2));
+    sim.gaps_allowed = true;
+    assert!(diagnose(&mut sim).conclusion.ok);
+    silence(&mut sim, &[target(2), target(3)]);
+    assert_eq!(sim.state(0), State::Down);
+    let it = diagnose(&mut sim);
+    assert_eq!((it.conclusion.culprit, it.conclusion.end, it.conclusion.ok), (Culprit::Target, End::Far, false));
+    let words = "t0 carries packets, but 2 of 3 targets are silent: 192.0.2.2, 192.0.2.3; quorum 2";
+    assert_eq!(it.conclusion.sentence, words, "{it:#?}");
+}
+
+#[test]
+fn a_first_target_that_is_dead_is_a_note_where_the_others_suffice() {
+    let mut sim = scene(three_targets(2));
+    sim.gaps_allowed = true;
+    silence(&mut sim, &[sim::tunnel(0).onion.inner.far()]);
+    assert_eq!(sim.state(0), State::Healthy);
+    let it = diagnose(&mut sim);
+    assert_eq!((it.conclusion.culprit, it.conclusion.ok), (Culprit::None, true), "{it:#?}");
+    assert!(it.notes.iter().any(|note| note.contains("1 of 3 targets is silent: 10.100.0.1; quorum 2")), "{it:#?}");
+    assert_eq!(it.mtu.unwrap().inner, 1476, "long probes go to one that answers");
+}
+
+#[test]
+fn a_target_behind_the_far_router_that_is_dead_is_told_from_the_tunnel() {
+    let mut behind = tunnel(REQUEST);
+    behind.onion.inner = Ends::new(behind.onion.inner.local(), target(9)).unwrap();
+    let mut sim = scene(behind.clone());
+    assert!(diagnose(&mut sim).conclusion.ok);
+    silence(&mut sim, &[target(9)]);
+    assert_eq!(sim.state(0), State::Down);
+    let it = diagnose(&mut sim);
+    assert_eq!((it.conclusion.culprit, it.conclusion.end), (Culprit::Target, End::Far), "{it:#?}");
+    assert_eq!(it.conclusion.sentence, "t0 carries packets, but its target 192.0.2.9 is silent");
+    let router = it.legs.iter().find(|leg| leg.leg == Part::Router).unwrap();
+    assert_eq!((router.target, router.answered), (sim::tunnel(0).onion.inner.far(), 3));
+    // Where the tunnel itself is dead, it is not the target's fault.
+    let mut sim = scene(behind);
+    sim.far[0].router.has_tunnel = false;
+    assert_eq!(diagnose(&mut sim).conclusion.culprit, Culprit::Encapsulation);
+}
+
 #[test]
 fn an_identifier_that_a_device_has_pinned_is_found() {
     let mut sim = scene(tunnel(REQUEST));
@@ -333,6 +384,7 @@ fn leg(part: Part, style: Style, answered: usize) -> LegView {
     LegView {
         leg: part,
         style,
+        target: IpAddr::from([10, 100, 0, 9]),
         length: 124,
         inner_length: 100,
         sent: 3,
@@ -353,6 +405,7 @@ fn silent(encapsulation: Encapsulation) -> Findings {
         style: REQUEST,
         outer: ends([198, 51, 100, 1], [203, 0, 113, 10]),
         inner: ends([10, 100, 0, 8], [10, 100, 0, 9]),
+        quorum: 1,
         device: None,
         spis: matches!(encapsulation, Encapsulation::Esp(_)).then_some([0x1001, 0x2001]),
         any_return: false,
@@ -435,6 +488,7 @@ fn every_culprit_has_its_sentence() {
         (astray(Reject::WrongKey), Culprit::TunnelKey, End::Far, "with key 4712"),
         (esp(), Culprit::Association, End::Far, "other keys or SPIs"),
         (Findings { reject: Some(Reject::EspIcv), ..esp() }, Culprit::Association, End::Both, "does not open them"),
+        (answering(&[(Part::Router, REQUEST)]), Culprit::Target, End::Far, "its target 10.100.0.9 is silent"),
         (answering(&[(Part::Fresh, REQUEST_BARE)]), Culprit::ReturnPath, End::Far, "nothing comes back inside"),
         (astray(Reject::WrongPath), Culprit::Leak, End::Far, "leak past ams-1"),
         (reply(&[request_passes, (Part::Tracked, REPLY)]), Culprit::ReplyFilter, End::Far, "connection tracking"),

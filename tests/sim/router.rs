@@ -1,6 +1,7 @@
 //! What a far router does with the probes of a diagnosis, setting by setting (IPv4 in GRE).
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use adit::engine::Time;
 use adit::wire::Onion;
@@ -29,6 +30,8 @@ pub(crate) struct Router {
     pub(crate) returns_inside: bool,
     /// And what is bare then arrives.
     pub(crate) leaks: bool,
+    /// Targets that answer no requests.
+    pub(crate) silent: Vec<IpAddr>,
     /// A flow of this identifier leads nowhere.
     pub(crate) pinned: Option<u16>,
     /// The longest packet that the path takes, and the longest that this side's link does.
@@ -56,6 +59,7 @@ impl Default for Router {
             near_drops_invalid: false,
             returns_inside: true,
             leaks: false,
+            silent: Vec::new(),
             pinned: None,
             path: 1500,
             link: 1500,
@@ -87,9 +91,7 @@ impl Router {
         }
         let inner = decapsulate(sent);
         let (id, is_request) = ([inner[24], inner[25]], inner[20] == 8);
-        let is_of = |at: usize, address: std::net::IpAddr| {
-            std::net::IpAddr::from(*inner[at..].first_chunk::<4>().unwrap()) == address
-        };
+        let is_of = |at: usize, address: IpAddr| IpAddr::from(*inner[at..].first_chunk::<4>().unwrap()) == address;
         let own = [via.outer.far(), via.inner.far()];
         let from_outside = is_of(12, via.outer.local());
         let is_public = from_outside || is_of(16, via.outer.local());
@@ -98,7 +100,7 @@ impl Router {
         }
         if is_request {
             self.tracked.insert(id);
-            if !self.answers_requests {
+            if !self.answers_requests || self.silent.iter().any(|silent| is_of(16, *silent)) {
                 return None;
             }
         } else {

@@ -1,5 +1,7 @@
 //! Conclusions in words: one sentence each, and what to change at which end, with the command.
 
+use std::net::IpAddr;
+
 use super::conclude::{Conclusion, Culprit, End};
 use super::findings::{Findings, Part};
 use crate::wire::{Direction, Encapsulation, Family};
@@ -54,7 +56,7 @@ pub(super) fn at_fault(
 }
 
 pub(super) fn well(it: &Findings) -> Conclusion {
-    let rtt = it.own().filter_map(|leg| leg.rtt_us).min().unwrap_or(0);
+    let rtt = it.answering().filter_map(|leg| leg.rtt_us).min().unwrap_or(0);
     let mtu = it.mtu.map(|mtu| format!(", and packets of up to {} bytes pass{}", mtu.inner, mtu.between()));
     let mtu = mtu.unwrap_or_default();
     let sentence =
@@ -138,6 +140,28 @@ pub(super) fn echo_filter(it: &Findings) -> Conclusion {
         remedy.insert(0, "at the far router: ip xfrm policy needs one with dir in for these addresses".to_owned());
     }
     at_fault(Culprit::EchoFilter, End::Far, sentence, remedy)
+}
+
+/// Which of how many targets say nothing, and how many may.
+pub(super) fn silent_targets(it: &Findings, silent: &[IpAddr]) -> String {
+    let names: Vec<String> = silent.iter().map(IpAddr::to_string).collect();
+    let (count, all, names, quorum) = (silent.len(), it.targets(), names.join(", "), it.quorum);
+    let are = if count == 1 { "is" } else { "are" };
+    format!("{count} of {all} targets {are} silent: {names}; quorum {quorum}")
+}
+
+pub(super) fn silent_target(it: &Findings, silent: &[IpAddr]) -> Conclusion {
+    let (local, first) = (it.inner.local(), silent.first().copied().unwrap_or(it.inner.far()));
+    let (what, other) = match it.targets() {
+        1 => (format!("its target {first} is silent"), "another target"),
+        _ => (silent_targets(it, silent), "other targets, or a lower quorum"),
+    };
+    let remedy = [
+        format!("at the far router: ping {first}: is it up, and does it answer requests?"),
+        format!("at {first}: ip route get {local} must lead back to the far router"),
+        format!("on this host: or write {other} under [tunnel.health_check]"),
+    ];
+    at_fault(Culprit::Target, End::Far, format!("{} carries packets, but {what}", it.name), remedy)
 }
 
 pub(super) fn return_path(it: &Findings) -> Conclusion {
