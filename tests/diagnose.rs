@@ -512,6 +512,12 @@ fn every_culprit_has_its_sentence() {
         (Findings { reject: Some(Reject::Tag), ..gre_keyed() }, Culprit::Altered, End::Far, "come back changed"),
         (own(&|it| it.mtu = Some(longer)), Culprit::Mtu, End::Both, "up to 1376 bytes"),
         (own(&|it| (it.legs[1].answered, it.legs[2].answered) = (2, 2)), Culprit::Loss, End::Path, "4 of 6"),
+        (
+            own(&|it| (it.legs[1].answered, it.legs[2].answered, it.mtu) = (1, 2, Some(longer))),
+            Culprit::Loss,
+            End::Path,
+            "3 of 6",
+        ),
     ];
     let mut seen = BTreeSet::new();
     for (findings, culprit, end, words) in rows {

@@ -230,7 +230,7 @@ fn answered(it: &Findings) -> Option<Conclusion> {
     if !it.is_own_answered() && !it.is_met() {
         return None;
     }
-    let found = [pinned, black_hole, lossy].into_iter().find_map(|step| step(it));
+    let found = [pinned, lossy, black_hole].into_iter().find_map(|step| step(it));
     Some(found.unwrap_or_else(|| well(it)))
 }
 
@@ -255,7 +255,7 @@ fn pinned(it: &Findings) -> Option<Conclusion> {
 fn lossy(it: &Findings) -> Option<Conclusion> {
     let (sent, answered) =
         it.answering().fold((0, 0), |(sent, answered), leg| (sent + leg.sent, answered + leg.answered));
-    // A third, and not only one.
+    // A third, and not only one. Long packets are lost as well then, whatever the MTU.
     if sent - answered >= (sent / 3).max(2) {
         let sentence = format!("{} answers, but loses probes: {answered} of {sent} were answered", it.name);
         let remedy = [
