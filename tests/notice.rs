@@ -105,9 +105,9 @@ fn kinds(message: &Value) -> Vec<String> {
     events.iter().map(|event| text(event, "to").or(text(event, "slo")).or(text(event, "kind")).unwrap()).collect()
 }
 
-fn seen(tunnel: &str, state: State, received: u64, lost: u64) -> Seen {
+fn seen(tunnel: &str, state: State, successes: u64, failures: u64) -> Seen {
     let (tunnel, reason) = (tunnel.to_owned(), "rule 1".to_owned());
-    Seen { tunnel, state, since: WallTime(START), reason, counts: true, received, lost }
+    Seen { tunnel, state, since: WallTime(START), reason, counts: true, successes, failures }
 }
 
 #[test]

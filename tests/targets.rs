@@ -103,6 +103,8 @@ fn one_target_that_is_dead_for_ever_is_no_failure_where_two_of_three_suffice() {
     assert!(seen[2].answered == 0 && seen[2].lost > 590 && seen[2].lost_in_a_row == seen[2].lost, "{seen:?}");
     assert!(seen[0].lost == 0 && seen[0].answered > 590, "{seen:?}");
     assert_eq!((counters.lost, sim.view(0).last_failure), (seen[2].lost, None));
+    let judged = sim.view(0).samples;
+    assert_eq!((judged.success, judged.failure), (samples(&sim).len() as u64, 0), "no loss for whoever counts samples");
     // It is silent no more.
     silence(&mut sim, &[]);
     sim.run_for(Duration::from_secs(3));
@@ -120,6 +122,7 @@ fn two_that_are_dead_take_the_tunnel_down_and_are_named() {
     let view = sim.view(0);
     assert_eq!(view.last_failure.unwrap().reason, "2 of 3 targets silent: 192.0.2.2, 192.0.2.3");
     assert_eq!(view.window.failures, 3, "as many as rounds");
+    assert_eq!(view.samples.failure, 3, "likewise");
     silence(&mut sim, &[3]);
     sim.run_to(0, State::Degraded, Duration::from_secs(5));
     sim.run_to(0, State::Healthy, Duration::from_secs(400));

@@ -57,8 +57,8 @@ pub struct Seen {
     pub reason: String,
     /// Whether its health is anybody's business: it is checked, and not drained.
     pub counts: bool,
-    /// Probes answered in time since the daemon began.
-    pub received: u64,
-    /// Probes settled as failures.
-    pub lost: u64,
+    /// Samples that were a success since the daemon began.
+    pub successes: u64,
+    /// Those that were a failure.
+    pub failures: u64,
 }

@@ -106,27 +106,49 @@ struct Tunnel {
     reason: String,
     drained: bool,
     checked: bool,
-    counters: Counters,
+    samples: Samples,
 }
 
 #[derive(Deserialize)]
-struct Counters {
-    received: u64,
-    lost: u64,
+struct Samples {
+    success: u64,
+    failure: u64,
 }
 
 /// Looks at all tunnels.
 pub(super) async fn look(socket: PathBuf) -> io::Result<Vec<Seen>> {
     let bytes = client::get(&socket, "/v1/tunnels").await?;
-    let Tunnels { tunnels } = serde_json::from_slice(&bytes).map_err(io::Error::other)?;
+    Ok(seen(&bytes)?)
+}
+
+fn seen(bytes: &[u8]) -> serde_json::Result<Vec<Seen>> {
+    let Tunnels { tunnels } = serde_json::from_slice(bytes)?;
     let seen = |tunnel: Tunnel| Seen {
         tunnel: tunnel.name,
         state: tunnel.state,
         since: wall(&tunnel.since).unwrap_or_default(),
         reason: tunnel.reason,
         counts: tunnel.checked && !tunnel.drained,
-        received: tunnel.counters.received,
-        lost: tunnel.counters.lost,
+        successes: tunnel.samples.success,
+        failures: tunnel.samples.failure,
     };
     Ok(tunnels.into_iter().map(seen).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_samples_and_not_each_target_s_probe() {
+        // Two of three targets suffice, and one has been dead for ever.
+        let tunnel = serde_json::json!({
+            "name": "ams-1", "state": "healthy", "since": "2026-11-30T00:54:25Z", "reason": "rule 4", "drained": false,
+            "checked": true, "counters": { "sent": 1_200, "received": 800, "lost": 400 },
+            "samples": { "success": 399, "failure": 1 },
+        });
+        let answer = serde_json::json!({ "tunnels": [tunnel] }).to_string();
+        let seen = seen(answer.as_bytes()).unwrap();
+        assert_eq!((seen[0].successes, seen[0].failures, seen[0].counts), (399, 1, true));
+    }
 }
