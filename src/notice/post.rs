@@ -75,8 +75,11 @@ impl Post {
     pub(super) fn hear(&mut self, now: Now, at: WallTime, state: State, item: &Item) {
         let tunnel = item.tunnel.as_deref().unwrap_or_default();
         let is_before = at < self.since.0 && now.time < self.since.1;
-        if is_before || !self.sink.hears_on(state) || !self.sink.hears_of(tunnel) {
+        if is_before || !self.sink.hears_of(tunnel) {
             return;
+        }
+        if !self.sink.hears_on(state) {
+            return self.kept.guard.leave(tunnel);
         }
         if let Some(item) = self.kept.guard.offer(at, self.sink.repeat, item.clone(), state) {
             self.add(now, item);
