@@ -252,6 +252,7 @@ impl Messenger {
             Ok(seen) => self.desk.handle_tunnels(now, &seen),
             Err(error) => {
                 tracing::debug!(%error, "the tunnels cannot be looked at");
+                self.desk.look_fails();
                 self.look_from = now.time + LOOK_AGAIN;
             }
         }

@@ -38,6 +38,15 @@ pub enum What {
         /// The whole event as JSON, an object.
         json: String,
     },
+    /// An operator drained a tunnel, or let its traffic come back.
+    Drain {
+        /// The tunnel's name.
+        tunnel: String,
+        /// Whether it is drained now.
+        drained: bool,
+    },
+    /// Tunnels are gone, by a reload.
+    Removed,
     /// The daemon's counters begin anew.
     Start,
     /// Something else.
@@ -57,6 +66,8 @@ pub struct Seen {
     pub reason: String,
     /// Whether its health is anybody's business: it is checked, and not drained.
     pub counts: bool,
+    /// Whether an operator has drained it.
+    pub drained: bool,
     /// Probes answered in time since the daemon began.
     pub received: u64,
     /// Probes settled as failures.

@@ -86,6 +86,16 @@ impl Post {
         }
     }
 
+    /// A tunnel is drained now, or not any more.
+    pub(super) fn drain(&mut self, tunnel: &str, drained: bool) {
+        self.kept.guard.drain(tunnel, drained);
+    }
+
+    /// Forgets the tunnels that are not there any more.
+    pub(super) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.kept.guard.retain(is_there);
+    }
+
     /// Something else that is to be told, if anything is beside it.
     pub(super) fn beside(&mut self, now: Now, item: Item) {
         self.add(now, item);
