@@ -158,6 +158,23 @@ fn a_transition_is_told_when_its_batch_closes_with_what_happened_beside_it() {
 }
 
 #[test]
+fn what_a_single_event_says_stands_beside_it_too() {
+    let mut rig = Rig::new(vec![sink("mail")]);
+    rig.down("ams-1");
+    rig.pass(1);
+    let message = rig.told().unwrap();
+    for (key, value) in [("tunnel", "ams-1"), ("from", "healthy"), ("to", "down")] {
+        assert_eq!((&message[key], &message["events"][0][key]), (&value.into(), &value.into()), "{key}");
+    }
+    assert_eq!((&message["id"], &message["kind"]), (&1.into(), &"notification".into()));
+    rig.down("fra-1");
+    rig.down("lon-1");
+    rig.pass(1);
+    let message = rig.told().unwrap();
+    assert_eq!([&message["tunnel"], &message["to"], &message["id"]], [&Value::Null; 3], "of several, none");
+}
+
+#[test]
 fn ten_thousand_tunnels_are_one_message_with_a_part_listed_and_the_rest_counted() {
     let mut rig = Rig::new(vec![sink("mail")]);
     (0..10_000).for_each(|at| rig.down(&format!("t{at}")));
