@@ -56,6 +56,7 @@ fn main() -> ExitCode {
     let cases = vec![
         case("a_tunnel_goes_down_and_comes_back_before_the_eyes", a_tunnel_goes_down_and_comes_back),
         case("a_picture_that_is_old_says_so", a_picture_that_is_old_says_so),
+        case("a_slow_answer_makes_no_picture_old", a_slow_answer_makes_no_picture_old),
         case("keys_are_enough", keys_are_enough),
         case("nothing_that_is_shown_is_run", nothing_that_is_shown_is_run),
         case("nothing_leaves_for_elsewhere", nothing_leaves_for_elsewhere),
@@ -136,11 +137,43 @@ fn a_picture_that_is_old_says_so() {
     browser.await_true("!document.getElementById('old').hidden && document.body.classList.contains('old')");
     let said = browser.run("return document.getElementById('old').textContent");
     assert!(said.as_str().unwrap().contains("what is shown is of "), "{said}");
+    // What is read aloud is that, and not each second.
+    let aloud = "return [...document.querySelectorAll('#old, #old *')].filter(e => e.role || e.ariaLive).map(e => e.textContent)";
+    let age = || browser.run("return document.getElementById('age').textContent");
+    let before = age();
+    eventually("another second", || age() != before);
+    let aloud = browser.run(aloud);
+    assert_eq!(aloud.as_array().map(Vec::len), Some(1), "{aloud}");
+    assert!(aloud[0].as_str().unwrap().starts_with("what is shown is of "), "{aloud}");
+    assert!(age().as_str().unwrap().starts_with("No answer for "), "{}", age());
     assert_eq!(browser.run("return document.querySelectorAll('tr.tunnel').length"), 2, "what was known stays");
     assert_eq!(browser.run("return document.title"), "(old) adit");
     browser.keep_picture("old");
     let _daemon = site.daemon();
     browser.await_true("document.getElementById('old').hidden && !document.body.classList.contains('old')");
+}
+
+/// A long answer is asked for less often: until the next one is due, the picture is as new as it can be.
+fn a_slow_answer_makes_no_picture_old() {
+    let site = site();
+    let _daemon = site.daemon();
+    let browser = Browser::open(&site.pair.near);
+    let slow = "const real = window.fetch; window.asked = 0;
+         window.fetch = async (...wanted) => {
+           if (String(wanted[0]).includes('tunnels')) {
+             window.asked += 1;
+             await new Promise(done => setTimeout(done, 1500));
+           }
+           return real(...wanted);
+         };
+         setInterval(() => { if (document.getElementById('old')?.hidden === false) window.wasOld = true; }, 100);";
+    browser.beneath("Page.addScriptToEvaluateOnNewDocument", json!({"source": slow}));
+    browser.load(PAGE);
+    browser.await_true("document.querySelectorAll('tr.tunnel').length === 2");
+    for cycle in 2..=3 {
+        browser.await_true(&format!("window.asked >= {cycle}"));
+    }
+    assert_eq!(browser.run("return window.wasOld === undefined"), true);
 }
 
 fn keys_are_enough() {
