@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         case("a_tunnel_goes_down_and_comes_back_before_the_eyes", a_tunnel_goes_down_and_comes_back),
         case("a_picture_that_is_old_says_so", a_picture_that_is_old_says_so),
         case("a_slow_answer_makes_no_picture_old", a_slow_answer_makes_no_picture_old),
+        case("it_shows_what_top_shows", it_shows_what_top_shows),
         case("keys_are_enough", keys_are_enough),
         case("nothing_that_is_shown_is_run", nothing_that_is_shown_is_run),
         case("nothing_leaves_for_elsewhere", nothing_leaves_for_elsewhere),
@@ -68,6 +69,9 @@ fn main() -> ExitCode {
 
 const PAGE: &str = "http://127.0.0.1:9911/";
 const SETTINGS: &str = "metrics = \"127.0.0.1:9911\"\nstatus_page = true";
+
+/// The far side's own address, which its kernel answers for.
+const ENDPOINT: &str = "[[endpoint]]\nname = \"lab\"\naddress = \"192.0.2.11\"\ninterval = \"1s\"\ntimeout = \"5s\"\n";
 
 /// The text of a tunnel's row.
 fn row(name: &str) -> String {
@@ -88,6 +92,19 @@ fn site() -> Site {
     let site = Site::new();
     site.serve_metrics(SETTINGS);
     site
+}
+
+/// Adds sections to the configuration.
+fn add(site: &Site, sections: &str) {
+    site.write("adit.conf", &format!("{}\n{sections}", site.read("adit.conf")));
+}
+
+/// That an event's line has all of these texts.
+fn hears(parts: &[&str]) -> String {
+    let parts = json!(parts);
+    format!(
+        "[...document.querySelectorAll('#events p')].some(p => {parts}.every(part => p.textContent.includes(part)))"
+    )
 }
 
 /// A browser before the page.
@@ -176,6 +193,40 @@ fn a_slow_answer_makes_no_picture_old() {
     assert_eq!(browser.run("return window.wasOld === undefined"), true);
 }
 
+fn it_shows_what_top_shows() {
+    let site = site();
+    let _daemon = site.daemon();
+    let browser = look(&site);
+    browser.await_true("document.querySelectorAll('tr.tunnel').length === 2");
+    assert_eq!(browser.run("return document.getElementById('endpoints').hidden"), true, "there are none");
+    let targets = "[[tunnel]]\nname = \"dev-1\"\nencapsulation = \"device\"\ninterface_address = \"192.0.2.1/30\"\n\
+                   [tunnel.health_check]\ntargets = [\"192.0.2.11\", \"192.0.2.12\"]\nquorum = 1\n";
+    add(&site, &format!("{ENDPOINT}{targets}"));
+    site.say(&["reload"]);
+    site.say(&["drain", "ams-1", "--down", "--for", "2h", "--reason", "line card"]);
+    browser.await_true(
+        "['lab', '192.0.2.11', 'reachable', 'answered'].every(part => document.querySelector('#endpoints:not([hidden]) tbody tr')?.textContent.includes(part))",
+    );
+    assert_eq!(browser.run("return document.querySelector('#endpoints use').getAttribute('href')"), "#healthy");
+    browser.await_true(&hears(&["endpoint lab: unknown → reachable; answered after "]));
+    browser.await_true(&hears(&["ams-1: drained as down until ", ": line card (by user ", "; penalty "]));
+    browser.await_true(&format!(
+        "/drained \\(1 h 59 min left\\)/.test({}?.querySelector('.also').textContent)",
+        row("ams-1")
+    ));
+    browser.await_true("document.querySelectorAll('tr.tunnel').length === 3");
+    browser.run("document.querySelectorAll('.name').forEach(button => button.click())");
+    let detail = |name: &str| format!("{}.nextElementSibling.textContent", row(name));
+    browser.await_true(&format!("/as down until .*: line card \\(since .*, by user /.test({})", detail("ams-1")));
+    browser.await_true(&format!("{}.includes('any 1 of 2 targets must answer')", detail("dev-1")));
+    browser.await_true(&format!("/192\\.0\\.2\\.11.*192\\.0\\.2\\.12/.test({})", detail("dev-1")));
+    browser.keep_picture("all");
+    // By its reason a drain is found.
+    browser.run("const field = document.getElementById('filter'); field.value = 'line card'; field.dispatchEvent(new Event('input'))");
+    browser.await_true("document.querySelectorAll('tr.tunnel').length === 1");
+    assert_eq!(browser.errors(), [""; 0]);
+}
+
 fn keys_are_enough() {
     const ENTER: &str = "\u{e007}";
     const ESCAPE: &str = "\u{e00c}";
@@ -243,6 +294,7 @@ fn poison() -> String {
 
 fn nothing_that_is_shown_is_run() {
     let site = site();
+    add(&site, ENDPOINT);
     let (_daemon, [ams, _fra]) = site.healthy();
     drop(ams);
     site.await_state("ams-1", "down");
@@ -318,6 +370,7 @@ fn it_fits_a_phone_and_both_schemes() {
     // The longest name that there can be, without a place to break it.
     let long = "n".repeat(64);
     site.write("adit.conf", &site.read("adit.conf").replace("fra-1", &long));
+    add(&site, &ENDPOINT.replace("lab", &long.replace('n', "e")));
     let far = site.far("ams-1");
     let _daemon = site.daemon();
     site.await_state("ams-1", "healthy");
@@ -328,6 +381,7 @@ fn it_fits_a_phone_and_both_schemes() {
             browser.resize(width, 800);
             browser.load(PAGE);
             browser.await_true(&format!("{} && {}", shows("ams-1", "healthy"), shows(&long, "down")));
+            browser.await_true("document.querySelector('#endpoints tbody tr')");
             browser.keep_picture(&format!("{size}-{scheme}"));
             browser.run("document.querySelectorAll('.name').forEach(button => button.click())");
             browser.await_true("document.querySelectorAll('.detail .routes').length === 2");
