@@ -190,6 +190,26 @@ fn law_4_what_this_host_has_lost_is_no_failure_of_a_round() {
     assert_eq!((sim.state(0), sim.view(0).counters.lost), (State::Healthy, 0));
 }
 
+/// Stopped just after a round has left, this host waits for it once more; what comes then is too late to be a success, and
+/// its own trouble, so no failure.
+#[test]
+fn law_4_answers_that_are_late_while_a_stall_is_made_good_are_no_failure() {
+    let mut sim = sim(three(2));
+    sim.run_for(Duration::from_secs(20));
+    let (sent, before) = (sim.sent.len(), samples(&sim).len());
+    sim.far[0].rtt = ms(700);
+    while sim.sent.len() == sent {
+        sim.run_for(ms(1));
+    }
+    sim.far[0].rtt = ms(10);
+    sim.stall(ms(300));
+    sim.run_for(Duration::from_secs(3));
+    let seen: Vec<_> = samples(&sim).split_off(before).into_iter().map(|(_, ok, _)| ok).collect();
+    assert_eq!(seen.iter().filter(|ok| ok.is_none()).count(), 1, "{seen:?}");
+    assert!(!seen.contains(&Some(false)), "{seen:?}");
+    assert_eq!((sim.view(0).counters.lost, sim.state(0)), (0, State::Healthy));
+}
+
 #[test]
 fn law_4_a_round_that_this_host_could_not_send_is_sent_again() {
     let mut sim = sim(three(2));

@@ -412,8 +412,8 @@ impl Engine {
         self.rejects[Reject::Late.index()] += 1;
         let Some(rounds) = &mut prober.rounds else { return };
         let (_, place) = rounds.split(sequence);
-        // Only a stall leaves one waiting past its time-out while its round is open.
-        if probe.standing == Standing::Waiting && probe.left() < stalls.end {
+        // A stall leaves one waiting past its time-out, and may have held up its answer.
+        if probe.left() < stalls.end {
             rounds.set(round, place, Fate::Spoilt);
             self.conclude(tunnel, round, at, None, None, "stall");
             return;
@@ -473,7 +473,10 @@ impl Engine {
                 self.sample(tunnel, at, probe.purpose, true, Ok(rtt));
             }
             Standing::Lost => self.sample(tunnel, at, probe.purpose, probe.retried, Err(failure)),
-            Standing::Inconclusive => self.note_inconclusive(tunnel, probe.purpose, at, why),
+            Standing::Inconclusive => {
+                prober.spoil(round);
+                self.note_inconclusive(tunnel, probe.purpose, at, why);
+            }
             Standing::Waiting => {}
         }
     }
