@@ -30,6 +30,7 @@
 //!
 //! Of telling people: a **sink** is a program or a webhook that is told, a **message** what it is told at once. Whoever
 //! carries messages is the **messenger**.
+//!
 //! Of a tunnel that is sick: a **diagnosis** sends more than the regular probes, a few to each **leg**, and concludes
 //! which leg fails.
 //!
@@ -61,9 +62,9 @@
 //! | room | is | may use |
 //! | --- | --- | --- |
 //! | [`wire`] | PURE: bytes. GRE, ESP, IP, ICMP, the payload that proves itself; one reason for each way to be wrong | nothing of ours |
-//! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, endpoints, associations and their numbers, snapshot, explain | `wire` |
+//! | [`engine`] | PURE: decisions. Schedule, in-flight, health, penalty, routes, drains, endpoints, diagnoses, rates, associations and their numbers, snapshot, explain | `wire` |
 //! | [`steer`] | PURE: what the kernel's routes should be, against what they are; the changes between | `wire`, values of `engine` |
-//! //! | [`notice`] | PURE: what people are told: which events, together with which others, once | values of `engine` |
+//! | [`notice`] | PURE: what people are told: which events, together with which others, once | values of `engine` |
 //! | [`config`] | text in, a `Config` that cannot be wrong out; and what the kernel or Cloudflare has in, such a text out | values of `engine`, `notice`, `steer`, `wire`, `reflect::plan` |
 //! | [`reflect`] | a far end in user space: PURE but for [`reflect::run`], its shell | `wire`, `io`, values of `engine` |
 //! | [`io`] | THIN: raw sockets, devices, namespaces, clocks, the kernel's associations, the record of sequence numbers, the kernel's routes, the local socket, the log, the walls around the prober, the way to sinks | values of `engine`, `notice`, `steer`, `wire`; `config::nearest`, `config::key_text`, `config::defaults`, values of `config::propose` |
@@ -73,16 +74,15 @@
 //! Pure means: time and bytes come in as arguments, values go out; no socket, no clock, no
 //! randomness, no runtime, no environment. `tests/layering.rs` reads the sources and says so.
 //!
-//! # The two processes
+//! # The processes
 //!
-//! `adit run` is two processes of this program. The **steward** ([`daemon::steward`]) has the capabilities: it reads the
+//! `adit run` is two processes of this program, and a third with a `[[notify]]`. The **steward** ([`daemon::steward`]) has the capabilities: it reads the
 //! configuration's files, opens sockets, writes routes. The **prober** ([`daemon::prober`]) has none, and all that
 //! strangers can reach: packets, clients. The steward hands it opened sockets and texts, and it can ask for
 //! nothing but what is said in 32 bytes: what a tunnel costs, that a device be looked for, a reload. The demo
 //! and tests have both in one process.
 //!
-//! Where the configuration has a `[[notify]]` there is a third, the **messenger** ([`daemon::messenger`]): no capability
-//! either, and the only one that runs programs of others and talks to the network's services. It follows the events as
+//! The third is the **messenger** ([`daemon::messenger`]): no capability either, and the only one that runs programs of others and talks to the network's services. It follows the events as
 //! any client does, so that nothing that hangs there can hold up a probe.
 //!
 //! # The way of a probe

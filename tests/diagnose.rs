@@ -5,11 +5,13 @@
 mod sim;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use adit::engine::diagnose::conclude::{Culprit, End, conclude};
 use adit::engine::diagnose::findings::{Findings, LegView, Longer, Mtu, Part, Stray};
 use adit::engine::diagnose::{Bearings, Diagnosis, NotBegun, Progress};
-use adit::engine::{State, Tunnel};
+use adit::engine::settings::Timeout;
+use adit::engine::{State, Targets, Tunnel};
 use adit::wire::esp::{Algorithm, Shape};
 use adit::wire::payload::Key;
 use adit::wire::{Direction, Encapsulation, Ends, Kind, Reject, Style, gre};
@@ -35,6 +37,15 @@ fn tunnel(style: Style) -> Tunnel {
         tunnel.onion.inner = tunnel.onion.outer;
     }
     tunnel
+}
+
+fn target(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, last])
+}
+
+/// A tunnel with three targets, the first of which is the far router's own address inside.
+fn three_targets(quorum: usize) -> Tunnel {
+    Tunnel { targets: Some(Targets { further: vec![target(2), target(3)], quorum }), ..tunnel(REQUEST) }
 }
 
 /// One tunnel and a second one beside it, after some seconds.
@@ -149,6 +160,72 @@ fn the_longest_packet_is_found_to_the_byte() {
     assert_eq!((jumbo.outer, jumbo.longer), (9_000, Longer::Untried));
 }
 
+/// Who waits long for answers has no time for as many rounds, and is told so.
+#[test]
+fn where_time_is_up_it_says_between_what_the_limit_lies() {
+    let mut slow = tunnel(REQUEST);
+    slow.check.timeout = Timeout::Fixed(ms(3_000));
+    let mut sim = scene(slow);
+    sim.far[0].router.path = 1337;
+    let it = diagnose(&mut sim);
+    let (mtu, limit) = (it.mtu.unwrap(), 1337 - 24);
+    let fails = mtu.fails.unwrap();
+    assert!(mtu.inner <= limit && limit < fails && fails > mtu.inner + 1, "{it:#?}");
+    let words = format!("the limit lies between {} and {fails}:", mtu.inner);
+    assert!(it.conclusion.culprit == Culprit::Mtu && it.conclusion.sentence.contains(&words), "{it:#?}");
+}
+
+/// Makes targets silent to regular probes and to those of a diagnosis.
+fn silence(sim: &mut Sim, targets: &[IpAddr]) {
+    sim.far[0].silent = targets.to_vec();
+    sim.far[0].router.silent = targets.to_vec();
+    sim.run_for(ms(5_000));
+}
+
+#[test]
+fn a_tunnel_that_is_down_for_its_further_targets_is_not_called_well() {
+    let mut sim = scene(three_targets(2));
+    sim.gaps_allowed = true;
+    assert!(diagnose(&mut sim).conclusion.ok);
+    silence(&mut sim, &[target(2), target(3)]);
+    assert_eq!(sim.state(0), State::Down);
+    let it = diagnose(&mut sim);
+    assert_eq!((it.conclusion.culprit, it.conclusion.end, it.conclusion.ok), (Culprit::Target, End::Far, false));
+    let words = "t0 carries packets, but 2 of 3 targets are silent: 192.0.2.2, 192.0.2.3; quorum 2";
+    assert_eq!(it.conclusion.sentence, words, "{it:#?}");
+}
+
+#[test]
+fn a_first_target_that_is_dead_is_a_note_where_the_others_suffice() {
+    let mut sim = scene(three_targets(2));
+    sim.gaps_allowed = true;
+    silence(&mut sim, &[sim::tunnel(0).onion.inner.far()]);
+    assert_eq!(sim.state(0), State::Healthy);
+    let it = diagnose(&mut sim);
+    assert_eq!((it.conclusion.culprit, it.conclusion.ok), (Culprit::None, true), "{it:#?}");
+    assert!(it.notes.iter().any(|note| note.contains("1 of 3 targets is silent: 10.100.0.1; quorum 2")), "{it:#?}");
+    assert_eq!(it.mtu.unwrap().inner, 1476, "long probes go to one that answers");
+}
+
+#[test]
+fn a_target_behind_the_far_router_that_is_dead_is_told_from_the_tunnel() {
+    let mut behind = tunnel(REQUEST);
+    behind.onion.inner = Ends::new(behind.onion.inner.local(), target(9)).unwrap();
+    let mut sim = scene(behind.clone());
+    assert!(diagnose(&mut sim).conclusion.ok);
+    silence(&mut sim, &[target(9)]);
+    assert_eq!(sim.state(0), State::Down);
+    let it = diagnose(&mut sim);
+    assert_eq!((it.conclusion.culprit, it.conclusion.end), (Culprit::Target, End::Far), "{it:#?}");
+    assert_eq!(it.conclusion.sentence, "t0 carries packets, but its target 192.0.2.9 is silent");
+    let router = it.legs.iter().find(|leg| leg.leg == Part::Router).unwrap();
+    assert_eq!((router.target, router.answered), (sim::tunnel(0).onion.inner.far(), 3));
+    // Where the tunnel itself is dead, it is not the target's fault.
+    let mut sim = scene(behind);
+    sim.far[0].router.has_tunnel = false;
+    assert_eq!(diagnose(&mut sim).conclusion.culprit, Culprit::Encapsulation);
+}
+
 #[test]
 fn an_identifier_that_a_device_has_pinned_is_found() {
     let mut sim = scene(tunnel(REQUEST));
@@ -238,6 +315,34 @@ fn gre_sequence_numbers_go_on_ascending() {
     assert_eq!(sim.view(0).counters.lost, 0);
 }
 
+/// The number that a GRE packet bears.
+fn gre_number(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(*bytes[24..].first_chunk().unwrap())
+}
+
+/// The same where each round is a probe to each of several targets; and nothing is taken for lost.
+#[test]
+fn gre_sequence_numbers_of_several_targets_go_on_ascending() {
+    let mut numbered = three_targets(2);
+    numbered.onion.encapsulation = gre::Options { sequence: true, ..gre::Options::default() }.into();
+    let mut sim = scene(numbered);
+    (sim.keep_bytes, sim.gaps_allowed) = (true, true);
+    for _ in 0..3 {
+        assert!(diagnose(&mut sim).conclusion.ok);
+    }
+    sim.run_for(ms(10_000));
+    let regular = sim.sent.iter().filter(|sent| sent.tunnel == 0 && !sent.bytes.is_empty());
+    let regular = regular.map(|sent| (sent.at, gre_number(&sent.bytes)));
+    let legs = sim.far[0].router.numbers.iter().copied();
+    let mut all: Vec<_> = regular.chain(legs.clone()).collect();
+    all.sort_unstable();
+    assert!(legs.count() > 60, "more than are remembered for long");
+    let numbers: Vec<u32> = all.into_iter().map(|(_, number)| number).collect();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+    let view = sim.view(0);
+    assert_eq!((sim.state(0), view.counters.lost, view.counters.late, view.last_failure), (State::Healthy, 0, 0, None));
+}
+
 #[test]
 fn one_at_a_time_a_tunnel_and_a_bound_over_all() {
     let mut sim = Sim::new((0..6).map(sim::tunnel).collect(), Vec::new(), 7);
@@ -279,6 +384,7 @@ fn leg(part: Part, style: Style, answered: usize) -> LegView {
     LegView {
         leg: part,
         style,
+        target: IpAddr::from([10, 100, 0, 9]),
         length: 124,
         inner_length: 100,
         sent: 3,
@@ -299,6 +405,7 @@ fn silent(encapsulation: Encapsulation) -> Findings {
         style: REQUEST,
         outer: ends([198, 51, 100, 1], [203, 0, 113, 10]),
         inner: ends([10, 100, 0, 8], [10, 100, 0, 9]),
+        quorum: 1,
         device: None,
         spis: matches!(encapsulation, Encapsulation::Esp(_)).then_some([0x1001, 0x2001]),
         any_return: false,
@@ -349,7 +456,7 @@ fn every_culprit_has_its_sentence() {
     };
     let reply = |legs: &[(Part, Style)]| style(REPLY, answering(legs));
     let request_passes = (Part::Fresh, REQUEST);
-    let longer = Mtu { inner: 1376, outer: 1400, longer: Longer::Lost };
+    let longer = Mtu { inner: 1376, outer: 1400, longer: Longer::Lost, fails: Some(1377) };
     let rows = [
         (own(&|_| {}), Culprit::None, End::None, "ams-1 is well: its probes are answered in 0.81 ms"),
         (
@@ -381,6 +488,7 @@ fn every_culprit_has_its_sentence() {
         (astray(Reject::WrongKey), Culprit::TunnelKey, End::Far, "with key 4712"),
         (esp(), Culprit::Association, End::Far, "other keys or SPIs"),
         (Findings { reject: Some(Reject::EspIcv), ..esp() }, Culprit::Association, End::Both, "does not open them"),
+        (answering(&[(Part::Router, REQUEST)]), Culprit::Target, End::Far, "its target 10.100.0.9 is silent"),
         (answering(&[(Part::Fresh, REQUEST_BARE)]), Culprit::ReturnPath, End::Far, "nothing comes back inside"),
         (astray(Reject::WrongPath), Culprit::Leak, End::Far, "leak past ams-1"),
         (reply(&[request_passes, (Part::Tracked, REPLY)]), Culprit::ReplyFilter, End::Far, "connection tracking"),
@@ -404,6 +512,12 @@ fn every_culprit_has_its_sentence() {
         (Findings { reject: Some(Reject::Tag), ..gre_keyed() }, Culprit::Altered, End::Far, "come back changed"),
         (own(&|it| it.mtu = Some(longer)), Culprit::Mtu, End::Both, "up to 1376 bytes"),
         (own(&|it| (it.legs[1].answered, it.legs[2].answered) = (2, 2)), Culprit::Loss, End::Path, "4 of 6"),
+        (
+            own(&|it| (it.legs[1].answered, it.legs[2].answered, it.mtu) = (1, 2, Some(longer))),
+            Culprit::Loss,
+            End::Path,
+            "3 of 6",
+        ),
     ];
     let mut seen = BTreeSet::new();
     for (findings, culprit, end, words) in rows {
@@ -416,6 +530,38 @@ fn every_culprit_has_its_sentence() {
         seen.insert(culprit);
     }
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), Culprit::ALL);
+}
+
+/// IPv6 has neither `accept_local` nor `rp_filter`.
+#[test]
+fn no_remedy_for_ipv6_names_a_setting_of_ipv4() {
+    let inner = Ends::new("fd00::8".parse().unwrap(), "fd00::9".parse().unwrap()).unwrap();
+    let of = |style, legs: &[(Part, Style)]| {
+        let mut it = Findings { style, inner, ..answering(legs) };
+        it.legs[1..3].iter_mut().for_each(|leg| leg.style = style);
+        it
+    };
+    let pinned = {
+        let mut it = of(REQUEST, &[]);
+        it.legs[2].answered = 3;
+        it
+    };
+    let request = (Part::Fresh, REQUEST);
+    let rows = [
+        (of(REPLY, &[request, (Part::Foreign, REPLY)]), Culprit::Forwarding, "drops sources of its own"),
+        (of(REPLY, &[request]), Culprit::Forwarding, "net.ipv6.conf.all.forwarding=1"),
+        (of(REPLY, &[request, (Part::Tracked, REPLY)]), Culprit::ReplyFilter, "icmpv6 type echo-reply"),
+        (of(REQUEST, &[(Part::Fresh, REPLY)]), Culprit::EchoFilter, "net.ipv6.icmp.echo_ignore_all=0"),
+        (of(REQUEST_BARE, &[request]), Culprit::ReversePath, "fib saddr . iif oif missing drop"),
+        (of(REQUEST_BARE, &[]), Culprit::Encapsulation, "fib saddr . iif oif missing drop"),
+        (pinned, Culprit::Identifier, "-p icmpv6"),
+    ];
+    for (findings, culprit, words) in rows {
+        let it = conclude(&findings);
+        assert_eq!(it.culprit, culprit, "{it:#?}");
+        let remedy = it.remedy.join("\n");
+        assert!(remedy.contains(words) && !remedy.contains("net.ipv4"), "{it:#?}");
+    }
 }
 
 fn barred() -> Findings {

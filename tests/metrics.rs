@@ -16,6 +16,7 @@ use adit::engine::{Drain, State, associations::Start};
 use adit::io::local::{Handle, attend};
 use adit::wire::esp::Algorithm;
 use serde_json::Value;
+use sim::hosts::endpoint;
 use sim::{Sim, at_ms, ms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
@@ -24,7 +25,8 @@ const RULES: &str = include_str!("../packaging/prometheus/adit.rules.yml");
 const RULE_TESTS: &str = include_str!("../packaging/prometheus/adit.rules.test.yml");
 const DASHBOARD: &str = include_str!("../packaging/grafana/adit.json");
 
-/// A daemon that has seen something: a tunnel that was down, one that is drained, one with keys, one not checked.
+/// A daemon that has seen something: a tunnel that was down, one that is drained, one with keys, one not checked; an
+/// endpoint that answers, and one that does not.
 fn seasoned() -> Sim {
     let mut tunnels =
         vec![sim::tunnel(0), sim::tunnel(1), sim::esp::esp_tunnel(2, Algorithm::Aes256Gcm, false), sim::tunnel(3)];
@@ -32,6 +34,9 @@ fn seasoned() -> Sim {
     tunnels[3].check.enabled = false;
     let routes = (0..2).map(sim::route).collect();
     let mut sim = Sim::new(tunnels, routes, 7);
+    let endpoints = vec![endpoint("erp", "10.20.0.5"), endpoint("mute", "10.20.0.6")];
+    sim.host("10.20.0.6").cut = true;
+    sim.command(|engine, now| engine.set_endpoints(now, endpoints));
     sim.run_until(at_ms(10_000));
     sim.cut(0);
     sim.run_to(0, State::Down, Duration::from_secs(60));
@@ -143,12 +148,27 @@ type Exported = BTreeMap<String, BTreeSet<String>>;
 fn exported() -> Exported {
     let text = open();
     let mut found = Exported::new();
+    // A family without a sample is exported as well: whatever it measures has not happened here.
+    for (name, kind) in families(&text) {
+        let ends: &[&str] = match kind {
+            "counter" => &["_total"],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            "info" => &["_info"],
+            _ => &[""],
+        };
+        found.extend(ends.iter().map(|end| (format!("{name}{end}"), BTreeSet::new())));
+    }
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let name: String = line.chars().take_while(|letter| is_word(*letter)).collect();
         let labels = line[name.len()..].strip_prefix('{').map(|rest| matchers(rest).0).unwrap_or_default();
         found.entry(name).or_default().extend(labels);
     }
     found
+}
+
+/// Name and kind of each family of metrics.
+fn families(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
 }
 
 const fn is_word(letter: char) -> bool {
@@ -230,6 +250,10 @@ fn the_names_of_the_interface_are_exported() {
         ("adit_reloads_total", &["result"]),
         ("adit_tunnel_checked", &["tunnel"]),
         ("adit_esp_sequence_remaining", &["tunnel"]),
+        ("adit_endpoint_reachable", &["endpoint"]),
+        ("adit_endpoint_loss_ratio", &["endpoint"]),
+        ("adit_endpoint_rtt_seconds", &["endpoint"]),
+        ("adit_endpoint_probes_total", &["endpoint", "result"]),
     ] {
         let labels: BTreeSet<String> = labels.iter().map(ToString::to_string).collect();
         assert_eq!(exported.get(name), Some(&labels), "{name}");
@@ -238,6 +262,8 @@ fn the_names_of_the_interface_are_exported() {
     assert!(
         text.contains("\nadit_reload_refused 1.0\n") && text.contains("\nadit_tunnel_checked{tunnel=\"t3\"} 0.0\n")
     );
+    let reach = "adit_endpoint_reachable{endpoint=\"erp\"} 1.0\nadit_endpoint_reachable{endpoint=\"mute\"} 0.0\n";
+    assert!(text.contains(reach), "{text}");
     assert!(text.contains("adit_tunnel_checked{tunnel=\"a \\\"quoted\\\" \\\\ name\\n\"} 1.0\n"), "{text}");
 }
 

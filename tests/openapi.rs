@@ -206,6 +206,18 @@ fn every_reference_leads_somewhere() {
     }
 }
 
+/// A field that must be there is one that is described.
+#[test]
+fn every_required_field_is_a_property() {
+    let all = description()["components"]["schemas"].clone();
+    for (name, schema) in all.as_object().expect("schemas") {
+        for field in schema["required"].as_array().into_iter().flatten() {
+            let field = field.as_str().unwrap_or_else(|| panic!("{name} requires {field}, which is no name"));
+            assert!(schema["properties"][field].is_object(), "{name}.{field}");
+        }
+    }
+}
+
 #[test]
 fn a_diagnosis_is_as_described() {
     let all = description()["components"]["schemas"].clone();

@@ -10,11 +10,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use adit::engine::health::{Health, Ratio, Rules, State};
-use adit::engine::rates::{self, Bounds, Rates, Spread};
+use adit::engine::rates::{self, Bounds, Rates, Round, Spread};
 use adit::engine::schedule::mix;
 use adit::engine::settings::{Check, ReturnPath, Timeout};
 use adit::engine::window::Outcome;
-use adit::engine::{Time, rates::DAY};
+use adit::engine::{Targets, Time, rates::DAY};
 use proptest::prelude::*;
 use sim::{Sim, ms, tunnel};
 
@@ -39,7 +39,7 @@ fn with(mut check: Check, change: impl FnOnce(&mut Check)) -> Check {
 }
 
 fn said(check: &Check) -> Rates {
-    rates::of(check, PATH).unwrap()
+    rates::of(check, Round::SINGLE, PATH).unwrap()
 }
 
 fn sim(check: &Check, seed: u64) -> Sim {
@@ -142,13 +142,16 @@ fn comes_of(name: &str, counted: usize, trials: usize, said: Bounds) {
 /// The real engine, real packets, many tunnels: how many have been other than healthy, and down.
 #[test]
 fn the_engine_under_random_loss_does_what_is_said() {
-    for (check, ppm, seconds) in [
-        (check(1_000, 500), 50_000, 25),
-        (check(1_000, 500), 20_000, 60),
-        (check(10_000, 500), 50_000, 400),
-        (check(200, 100), 200_000, 40),
+    let three = |quorum| Round { targets: 3, quorum };
+    for (check, round, ppm, seconds) in [
+        (check(1_000, 500), Round::SINGLE, 50_000, 25),
+        (check(1_000, 500), Round::SINGLE, 20_000, 60),
+        (check(10_000, 500), Round::SINGLE, 50_000, 400),
+        (check(200, 100), Round::SINGLE, 200_000, 40),
+        (check(1_000, 500), three(3), 20_000, 25),
+        (check(1_000, 500), three(2), 100_000, 60),
     ] {
-        let settings: Vec<_> = (0..200).map(|index| with_check(index, &check)).collect();
+        let settings: Vec<_> = (0..200).map(|index| with_check(index, &check, round)).collect();
         let mut sim = Sim::new(settings, Vec::new(), u64::from(ppm));
         (sim.gaps_allowed, sim.by_ticks) = (true, true);
         sim.far.iter_mut().for_each(|far| far.rtt = PATH);
@@ -166,16 +169,18 @@ fn the_engine_under_random_loss_does_what_is_said() {
             left.insert(name);
         }
         let time = sim.now.since(begun);
-        let said = rates::within(&check, PATH, Ratio(ppm), time).unwrap();
-        let name = format!("{:?} at {ppm} ppm for {time:?}", check.interval);
+        let said = rates::within(&check, round, PATH, Ratio(ppm), time).unwrap();
+        let name = format!("{:?}, {round:?} at {ppm} ppm for {time:?}", check.interval);
         comes_of(&format!("{name}, not healthy"), left.len(), 200, said[0]);
         comes_of(&format!("{name}, down"), down.len(), 200, said[1]);
     }
 }
 
-fn with_check(index: u32, check: &Check) -> adit::engine::Tunnel {
+fn with_check(index: u32, check: &Check, round: Round) -> adit::engine::Tunnel {
     let mut settings = tunnel(index);
     settings.check = check.clone();
+    let further: Vec<_> = (2..=u8::try_from(round.targets).unwrap()).map(|last| [192, 0, 2, last].into()).collect();
+    settings.targets = (!further.is_empty()).then_some(Targets { further, quorum: round.quorum as usize });
     settings
 }
 
@@ -264,12 +269,24 @@ fn the_rules_under_random_loss_do_what_is_said() {
         ),
         ("down, mid, 10 %", check(10_000, 500), 100_000, hour, 1_000),
     ] {
-        let said = rates::within(&check, PATH, Ratio(ppm), time).unwrap();
+        let said = rates::within(&check, Round::SINGLE, PATH, Ratio(ppm), time).unwrap();
         let ends: Vec<[bool; 2]> = (0..trials).map(|trial| judged(&check, Ratio(ppm), time, trial << 20 | 7)).collect();
         let count = |which: usize| ends.iter().filter(|end| end[which]).count();
         comes_of(&format!("{name}: not healthy"), count(0), ends.len(), said[0]);
         comes_of(&format!("{name}: down"), count(1), ends.len(), said[1]);
     }
+}
+
+/// Where a share of failures decides, there must be that many before anything happens.
+#[test]
+fn what_a_share_decides_takes_as_many_failures_as_that_share_is() {
+    let check = with(check(100, 60), |check| check.rules.degraded_ratio = Ratio(10_000));
+    let loss = said(&check).losses.into_iter().find(|loss| loss.ratio == Ratio(50_000)).unwrap();
+    // Some 30 of 3000, at 0.055 a regular probe.
+    let least = Duration::from_secs_f64(loss.degraded.mean.at_least);
+    assert!((ms(45_000)..ms(56_000)).contains(&least), "{least:?}");
+    let left = |time| (0..40).filter(|trial| judged(&check, loss.ratio, time, trial << 20 | 9)[0]).count();
+    assert!(left(least / 2) <= 2 && left(least * 2) >= 38, "{} {}", left(least / 2), left(least * 2));
 }
 
 /// The rates by name are such that both are known exactly.
@@ -290,8 +307,8 @@ fn of_the_rates_by_name_all_is_known_exactly() {
 
 #[test]
 fn a_path_slower_than_the_time_out_has_no_rates() {
-    assert_eq!(rates::of(&check(1_000, 500), ms(500)), None);
-    assert!(rates::of(&check(1_000, 500), ms(499)).is_some());
+    assert_eq!(rates::of(&check(1_000, 500), Round::SINGLE, ms(500)), None);
+    assert!(rates::of(&check(1_000, 500), Round::SINGLE, ms(499)).is_some());
 }
 
 /// Numbers of rules, times in milliseconds, and whether early retry and an automatic time-out are chosen.
@@ -327,7 +344,7 @@ proptest! {
     #[test]
     fn of_any_check_what_is_said_makes_sense(numbers in any_numbers()) {
         let (check, path) = numbered(numbers);
-        let Some(rates) = rates::of(&check, path) else {
+        let Some(rates) = rates::of(&check, Round::SINGLE, path) else {
             prop_assert!(path >= rates_timeout(&check, path));
             return Ok(());
         };
@@ -426,7 +443,7 @@ fn every_configuration_that_loads_can_be_explained() {
         let Ok(config) = adit::config::Config::load(&entry) else { continue };
         for tunnel in &config.tunnels {
             count += 1;
-            let rates = rates::of(&tunnel.check, ms(1));
+            let rates = rates::of(&tunnel.check, Round::of(tunnel.targets.as_ref()), ms(1));
             assert!(
                 rates.is_none_or(|rates| rates.down.is_some()),
                 "{}: {} has no detection",
@@ -459,4 +476,39 @@ fn a_check_that_makes_alarms_of_nothing_is_hinted_at() {
     assert!(one.contains("hint: t0: one lost probe makes it degraded, with 1 % of random loss after 16m 40s"), "{one}");
     let down = hints(&with("early_retry = false\nrules = { down_min_samples = 1 }"));
     assert!(down.contains("hint: t0: a healthy tunnel is called down with 1 % of random loss after 16m 40s"), "{down}");
+    // Of three targets that must all answer some answer is missing thrice as often; of two that suffice, hardly ever.
+    let three = |rules: &str, quorum: u8| {
+        with(&format!("{rules}\ntargets = [\"192.0.2.1\", \"192.0.2.2\", \"192.0.2.3\"]\nquorum = {quorum}"))
+    };
+    let all = hints(&three("rate = \"high\"", 3));
+    assert!(all.contains("t0: a healthy tunnel is called down with 1 % of random loss after 10h"), "{all}");
+    assert!(all.contains("or for a smaller quorum"), "{all}");
+    assert_eq!(hints(&three("rate = \"high\"", 2)), "");
+    let one = hints(&three("rules = { degraded_min_failures = 1 }", 2));
+    assert!(
+        one.contains("t0: one round without a quorum makes it degraded, with 1 % of random loss after 9h"),
+        "{one}"
+    );
+}
+
+#[test]
+fn tunnels_with_other_targets_or_another_quorum_stand_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("targets.toml");
+    let targets = "rate = \"mid\"\ntargets = [\"192.0.2.1\", \"192.0.2.2\", \"192.0.2.3\"]\nquorum = 1";
+    let text = config_of(5).replace("rate = \"low\"", "rate = \"mid\"").replacen("rate = \"mid\"", targets, 1);
+    std::fs::write(&file, text).unwrap();
+    let arguments = ["--config", file.to_str().unwrap()];
+    let text = explained(&arguments);
+    assert!(text.starts_with("t0: a probe every 10s, time-out 500ms, 3 targets, quorum 1\n"), "{text}");
+    assert!(text.contains("\nt1, t3, t4: a probe every 10s, time-out 500ms\n"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&explained(&["--json", arguments[0], arguments[1]])).unwrap();
+    let group = |place: usize| [&json["groups"][place]["targets"], &json["groups"][place]["quorum"]];
+    assert_eq!(
+        (group(0), group(1)),
+        ([3, 1].map(serde_json::Value::from).each_ref(), [1, 1].map(serde_json::Value::from).each_ref())
+    );
+    // None is rounded to nothing: one in a thousand lost thrice at once, and that twice in five minutes.
+    let mean = json["groups"][0]["loss"][0]["degraded"]["mean_seconds"]["at_least"].as_f64().unwrap();
+    assert!((2e17..4e17).contains(&mean), "{mean}");
 }

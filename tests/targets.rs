@@ -103,6 +103,8 @@ fn one_target_that_is_dead_for_ever_is_no_failure_where_two_of_three_suffice() {
     assert!(seen[2].answered == 0 && seen[2].lost > 590 && seen[2].lost_in_a_row == seen[2].lost, "{seen:?}");
     assert!(seen[0].lost == 0 && seen[0].answered > 590, "{seen:?}");
     assert_eq!((counters.lost, sim.view(0).last_failure), (seen[2].lost, None));
+    let judged = sim.view(0).samples;
+    assert_eq!((judged.success, judged.failure), (samples(&sim).len() as u64, 0), "no loss for whoever counts samples");
     // It is silent no more.
     silence(&mut sim, &[]);
     sim.run_for(Duration::from_secs(3));
@@ -120,6 +122,7 @@ fn two_that_are_dead_take_the_tunnel_down_and_are_named() {
     let view = sim.view(0);
     assert_eq!(view.last_failure.unwrap().reason, "2 of 3 targets silent: 192.0.2.2, 192.0.2.3");
     assert_eq!(view.window.failures, 3, "as many as rounds");
+    assert_eq!(view.samples.failure, 3, "likewise");
     silence(&mut sim, &[3]);
     sim.run_to(0, State::Degraded, Duration::from_secs(5));
     sim.run_to(0, State::Healthy, Duration::from_secs(400));
@@ -188,6 +191,26 @@ fn law_4_what_this_host_has_lost_is_no_failure_of_a_round() {
     assert!(seen.iter().any(|(_, ok, _)| ok.is_none()), "some are inconclusive");
     assert!(seen.iter().all(|(_, ok, _)| *ok != Some(false)), "{seen:?}");
     assert_eq!((sim.state(0), sim.view(0).counters.lost), (State::Healthy, 0));
+}
+
+/// Stopped just after a round has left, this host waits for it once more; what comes then is too late to be a success, and
+/// its own trouble, so no failure.
+#[test]
+fn law_4_answers_that_are_late_while_a_stall_is_made_good_are_no_failure() {
+    let mut sim = sim(three(2));
+    sim.run_for(Duration::from_secs(20));
+    let (sent, before) = (sim.sent.len(), samples(&sim).len());
+    sim.far[0].rtt = ms(700);
+    while sim.sent.len() == sent {
+        sim.run_for(ms(1));
+    }
+    sim.far[0].rtt = ms(10);
+    sim.stall(ms(300));
+    sim.run_for(Duration::from_secs(3));
+    let seen: Vec<_> = samples(&sim).split_off(before).into_iter().map(|(_, ok, _)| ok).collect();
+    assert_eq!(seen.iter().filter(|ok| ok.is_none()).count(), 1, "{seen:?}");
+    assert!(!seen.contains(&Some(false)), "{seen:?}");
+    assert_eq!((sim.view(0).counters.lost, sim.state(0)), (0, State::Healthy));
 }
 
 #[test]

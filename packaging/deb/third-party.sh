@@ -13,9 +13,11 @@ while IFS='|' read -r crate licence; do
   printf '\n== %s: %s\n' "$crate" "$licence"
   name=${crate%% v*} number=${crate##* v}
   # Of the licences themselves every Debian system has a copy of Apache's; the notices are in the others.
-  for file in "$sources"/*/"$name-$number"/LICEN[CS]E* "$sources"/*/"$name-$number"/COPYING*; do
+  set -- "$sources"/*/"$name-$number"
+  [ -d "$1" ] || { echo "third-party.sh: $crate: no sources in $sources" >&2; exit 1; }
+  for file in "$1"/LICEN[CS]E* "$1"/COPYING* "$1"/NOTICE*; do
     [ -f "$file" ] || continue
-    case $file in *[Aa][Pp][Aa][Cc][Hh][Ee]*) continue ;; esac
+    case ${file##*/} in *[Aa][Pp][Aa][Cc][Hh][Ee]*) continue ;; esac
     echo
     cat "$file"
   done

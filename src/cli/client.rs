@@ -18,6 +18,9 @@ use super::{Exit, Failure};
 /// How long a daemon may take to begin an answer, and to end a short one: it needs milliseconds, but
 /// for one that is stopped, or is none.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take altogether that is long, or that the daemon has work with: one that stops in the middle
+/// of it would be waited for for ever.
+const SLOW: Duration = Duration::from_secs(30);
 
 /// Runs something that waits, on a runtime of its own.
 pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -26,12 +29,12 @@ pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
 
 /// Asks and waits for a whole JSON answer.
 pub(super) async fn get(socket: &Path, path: &str) -> Result<Value, Failure> {
-    in_time(socket, whole(request(socket, Method::GET, path, Bytes::new()).await?)).await
+    in_time(PATIENCE, socket, whole(request(socket, Method::GET, path, Bytes::new()).await?)).await
 }
 
-/// Asks for something that may be long, and takes of it what is needed: the daemon has as long as for any request.
+/// Asks for something that may be long, and takes of it what is needed.
 pub(super) async fn get_as<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, Failure> {
-    whole(request(socket, Method::GET, path, Bytes::new()).await?).await
+    slow(SLOW, socket, request(socket, Method::GET, path, Bytes::new())).await
 }
 
 /// Asks for a change.
@@ -39,22 +42,35 @@ pub(super) async fn post(socket: &Path, path: &str) -> Result<Value, Failure> {
     post_body(socket, path, Bytes::new()).await
 }
 
-/// Asks for a change that may take the daemon as long as it has for any request.
+/// Asks for something that takes the daemon a while.
 pub(super) async fn post_slow(socket: &Path, path: &str) -> Result<Value, Failure> {
-    whole(begin(socket, Method::POST, path, Bytes::new()).await?).await
+    slow(SLOW, socket, begin(socket, Method::POST, path, Bytes::new())).await
 }
 
 /// Asks for a change that is described in the body.
 pub(super) async fn post_body(socket: &Path, path: &str, body: Bytes) -> Result<Value, Failure> {
-    in_time(socket, whole(request(socket, Method::POST, path, body).await?)).await
+    in_time(PATIENCE, socket, whole(request(socket, Method::POST, path, body).await?)).await
 }
 
-async fn in_time<T>(socket: &Path, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+/// Waits for the beginning of an answer and for all of it.
+async fn slow<T: DeserializeOwned>(
+    limit: Duration,
+    socket: &Path,
+    head: impl Future<Output = Result<Response<Incoming>, Failure>>,
+) -> Result<T, Failure> {
+    in_time(limit, socket, async { whole(head.await?).await }).await
+}
+
+async fn in_time<T>(
+    limit: Duration,
+    socket: &Path,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let late = |_| {
-        let (path, seconds) = (socket.display(), PATIENCE.as_secs());
+        let (path, seconds) = (socket.display(), limit.as_secs());
         Failure::new(Exit::Unreachable, format!("the daemon on {path} has not answered for {seconds} s"))
     };
-    tokio::time::timeout(PATIENCE, work).await.map_err(late)?
+    tokio::time::timeout(limit, work).await.map_err(late)?
 }
 
 async fn whole<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, Failure> {
@@ -82,7 +98,7 @@ pub(super) async fn lines(
 }
 
 async fn request(socket: &Path, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
-    in_time(socket, begin(socket, method, path, body)).await
+    in_time(PATIENCE, socket, begin(socket, method, path, body)).await
 }
 
 async fn begin(socket: &Path, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
@@ -137,4 +153,31 @@ fn broken(error: hyper::Error) -> Failure {
 pub(super) fn escaped(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_stops_in_the_middle_of_an_answer_is_called_silent() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let asked = stream.read(&mut [0; 1_024]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"tunnels\": [").unwrap();
+            // It stays open for as long as somebody waits.
+            asked > 0 && stream.read(&mut [0; 1]).is_ok()
+        });
+        let head = request(&socket, Method::GET, "/v1/tunnels", Bytes::new());
+        let failure = block_on(slow::<Value>(Duration::from_secs(2), &socket, head)).unwrap_err();
+        assert_eq!(failure.exit, Exit::Unreachable);
+        assert!(failure.message.ends_with("has not answered for 2 s"), "{}", failure.message);
+        assert!(daemon.join().unwrap());
+    }
 }

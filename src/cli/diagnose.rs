@@ -66,7 +66,9 @@ fn lines(it: &Value, colours: bool) -> Vec<String> {
             "lost" => "longer ones vanish, and nobody says so",
             _ => "longer ones were not tried",
         };
-        lines.push(format!("packets of up to {inner} bytes pass inside, {outer} in all; {longer}"));
+        let fails = it["mtu"]["fails"].as_u64().filter(|fails| *fails > inner + 1);
+        let fails = fails.map(|fails| format!(", {fails} do not")).unwrap_or_default();
+        lines.push(format!("packets of up to {inner} bytes pass inside{fails}, {outer} in all; {longer}"));
     }
     lines.push(String::new());
     let sentence = text(&it["conclusion"]["sentence"]);
@@ -111,9 +113,14 @@ fn row(leg: &Value) -> Vec<Cell> {
         "fresh" => "fresh identifier",
         "tracked" => "after a request",
         "foreign" => "foreign source",
+        "router" => "far router itself",
         other => other,
     };
-    let style = match name {
+    let name = match leg["target"].as_str() {
+        Some(target) if name == "target" => format!("target {}", printable(target)),
+        _ => name.to_owned(),
+    };
+    let style = match name.as_str() {
         "bare ping" => String::new(),
         _ => format!("{} {}", leg["type"].as_str().unwrap_or("-"), leg["direction"].as_str().unwrap_or("-")),
     };
@@ -138,8 +145,9 @@ mod tests {
 
     fn leg(name: &str, sent: u32, answered: u32) -> Value {
         json!({
-            "leg": name, "type": "reply", "direction": "bidirectional", "length": 124, "inner_length": 100, "sent": sent,
-            "answered": answered, "rtt_us": (answered > 0).then_some(812), "astray": null, "hint": null, "unsent": null,
+            "leg": name, "target": "192.0.2.3", "type": "reply", "direction": "bidirectional", "length": 124,
+            "inner_length": 100, "sent": sent, "answered": answered, "rtt_us": (answered > 0).then_some(812),
+            "astray": null, "hint": null, "unsent": null,
         })
     }
 
@@ -150,8 +158,10 @@ mod tests {
         let mut unsent = leg("tracked", 0, 0);
         unsent["unsent"] = json!("no\u{1b}[2J");
         let it = json!({
-            "legs": [leg("underlay", 3, 3), leg("regular", 3, 0), stray, unsent, leg("size", 3, 3)],
-            "mtu": { "inner": 1376, "outer": 1400, "longer": "lost" },
+            "legs": [
+                leg("underlay", 3, 3), leg("regular", 3, 0), stray, unsent, leg("target", 3, 3), leg("size", 3, 3),
+            ],
+            "mtu": { "inner": 1376, "outer": 1400, "longer": "lost", "fails": 1380 },
             "conclusion": { "ok": false, "sentence": "it is sick", "remedy": ["do this", "or that"] },
             "notes": ["and so on"],
         });
@@ -161,10 +171,11 @@ mod tests {
         assert!(lines[1].contains("bare ping") && lines[1].contains("3/3") && lines[1].contains("0.81 ms"));
         assert!(lines[3].ends_with("came bare, by the device of index 7"));
         assert!(lines[4].ends_with(r"no\u{1b}[2J"), "{lines:#?}");
+        assert!(lines[5].contains("target 192.0.2.3 ") && lines[5].starts_with('+'), "{lines:#?}");
         assert_eq!(
-            lines[5..],
+            lines[6..],
             [
-                "packets of up to 1376 bytes pass inside, 1400 in all; longer ones vanish, and nobody says so",
+                "packets of up to 1376 bytes pass inside, 1380 do not, 1400 in all; longer ones vanish, and nobody says so",
                 "",
                 "- it is sick",
                 "  do this",

@@ -8,7 +8,7 @@ use crate::config::reference::{self, Key, Table, Usual};
 
 const DAEMON: &str = "The file of `adit run`, in TOML: `/etc/adit/adit.toml`, unless `--config` says otherwise. The files \
 `conf.d/*.toml` beside a file of the name `adit.toml` are read after it, in the order of their names; tables are merged key by \
-key, the later value wins, and tunnels, routes and rules are added. Paths that do not begin with `/` begin at the folder of \
+key, the later value wins, and lists of tables (tunnels, routes, rules, endpoints, notifications) are added. Paths that do not begin with `/` begin at the folder of \
 their file. Times have a unit (`\"250ms\"`, `\"1m 30s\"`). A key that is not known is refused, with its place and the one that \
 is nearest.";
 const ASIDE: &str = "`adit check` says all that is wrong with it, `adit check --effective` prints it with every default filled \

@@ -11,11 +11,13 @@ use crate::config::{Config, nearest};
 use crate::daemon::messenger::host;
 use crate::io::clock::Clock;
 use crate::io::deliver::{Report, deliver};
+use crate::io::sandbox;
 use crate::notice::{Means, Message, Notify, Outcome as Told};
 
 pub(super) fn run(args::Notify::Test { sink, config }: &args::Notify) -> Outcome {
     let config = Config::load(config).map_err(|problems| Failure::new(Exit::BadInput, problems.to_string()))?;
     let chosen = choose(&config.notify, sink.as_deref())?;
+    lay_down()?;
     let (wall, host) = (Clock::start().wall(), host());
     let mut table = Table::new(&["SINK", "BY", "RESULT"], &[]);
     let mut exit = Exit::Done;
@@ -33,6 +35,13 @@ pub(super) fn run(args::Notify::Test { sink, config }: &args::Notify) -> Outcome
         table.row(vec![sink.name.clone().into(), means.to_string().into(), result.into()]);
     }
     super::conclude(table.print(), exit)
+}
+
+/// What is told runs as under the daemon: without a capability. Whoever tries it may be root.
+fn lay_down() -> Result<(), Failure> {
+    let gaps = sandbox::renounce();
+    let why = || format!("programs would be run with capabilities, so none is: {}", gaps.join("; "));
+    if gaps.is_empty() { Ok(()) } else { Err(Failure::new(Exit::System, why())) }
 }
 
 fn choose<'a>(notify: &'a [Notify], wanted: Option<&str>) -> Result<Vec<&'a Notify>, Failure> {

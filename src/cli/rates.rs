@@ -9,7 +9,7 @@ use super::args;
 use super::text::{Table, coloured, short, thousands};
 use crate::config::{Config, Tunnel};
 use crate::engine::health::Ratio;
-use crate::engine::rates::{self, Alarm, Bounds, LOSSES, Loss, Rates, Spread};
+use crate::engine::rates::{self, Alarm, Bounds, LOSSES, Loss, Rates, Round, Spread};
 use crate::engine::settings::{Check, Timeout};
 
 /// Names that are shown of tunnels with the same check.
@@ -18,6 +18,7 @@ const NAMED: usize = 3;
 /// Tunnels whose checks mean the same.
 struct Group<'a> {
     check: &'a Check,
+    round: Round,
     tunnels: Vec<&'a str>,
 }
 
@@ -47,9 +48,9 @@ fn groups(tunnels: &[Tunnel]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut known = std::collections::HashMap::new();
     for tunnel in tunnels {
-        let check = &tunnel.check;
-        let place = *known.entry(key(check)).or_insert_with(|| {
-            groups.push(Group { check, tunnels: Vec::new() });
+        let (check, round) = (&tunnel.check, Round::of(tunnel.targets.as_ref()));
+        let place = *known.entry((key(check), round)).or_insert_with(|| {
+            groups.push(Group { check, round, tunnels: Vec::new() });
             groups.len() - 1
         });
         if let Some(group) = groups.get_mut(place) {
@@ -75,7 +76,7 @@ fn key(check: &Check) -> impl Eq + std::hash::Hash + use<> {
 
 impl Group<'_> {
     fn rates(&self, rtt: Duration) -> Option<Rates> {
-        rates::of(self.check, rtt).filter(|_| self.check.enabled)
+        rates::of(self.check, self.round, rtt).filter(|_| self.check.enabled)
     }
 
     fn lines(&self, rtt: Duration, colours: bool) -> Vec<String> {
@@ -106,20 +107,23 @@ impl Group<'_> {
         lines
     }
 
-    /// One lost probe changes its state, or three of some hundred call it down every day.
+    /// One failure changes its state, or three of some hundred call it down every day.
     fn hint(&self) -> Option<String> {
         let rates = self.rates(rates::PATH)?;
         let loss = rates.losses.into_iter().find(|loss| loss.ratio == Ratio(10_000))?;
         let Alarm { mean: degraded, .. } = loss.degraded;
-        let is_one = degraded.is_exact() && degraded.at_least < self.check.interval.as_secs_f64() * 101.0;
+        let is_one =
+            degraded.is_exact() && degraded.at_least < self.check.interval.as_secs_f64() * (1.0 / loss.failing + 1.0);
         let after = |mean: Bounds| format!("with 1 % of random loss after {} on average", seconds(mean.at_most));
         let names = self.names();
         if loss.down.mean.at_most < rates::DAY.as_secs_f64() {
-            let remedy = "ask for more samples (down_min_samples), or for a longer down_window";
+            let fewer = if self.round.quorum > 1 { ", or for a smaller quorum" } else { "" };
+            let remedy = format!("ask for more samples (down_min_samples), or for a longer down_window{fewer}");
             return Some(format!("{names}: a healthy tunnel is called down {}; {remedy}", after(loss.down.mean)));
         }
         let remedy = "write degraded_min_failures = 2, or more";
-        is_one.then(|| format!("{names}: one lost probe makes it degraded, {}; {remedy}", after(degraded)))
+        let one = if self.round == Round::SINGLE { "one lost probe" } else { "one round without a quorum" };
+        is_one.then(|| format!("{names}: {one} makes it degraded, {}; {remedy}", after(degraded)))
     }
 
     fn names(&self) -> String {
@@ -137,7 +141,11 @@ impl Group<'_> {
             Timeout::Auto => "auto".to_owned(),
         };
         let early = if *early_retry { "" } else { ", without early retry" };
-        format!("a probe every {}, time-out {timeout}{early}", humantime::format_duration(*interval))
+        let round = match self.round {
+            Round::SINGLE => String::new(),
+            Round { targets, quorum } => format!(", {targets} targets, quorum {quorum}"),
+        };
+        format!("a probe every {}, time-out {timeout}{early}{round}", humantime::format_duration(*interval))
     }
 
     fn json(&self, rtt: Duration) -> Value {
@@ -146,8 +154,10 @@ impl Group<'_> {
             "tunnels": self.tunnels,
             "checked": enabled,
             "interval_seconds": interval.as_secs_f64(),
-            "timeout_seconds": rates::of(self.check, rtt).map(|rates| rates.timeout.as_secs_f64()),
+            "timeout_seconds": rates::of(self.check, self.round, rtt).map(|rates| rates.timeout.as_secs_f64()),
             "early_retry": early_retry,
+            "targets": self.round.targets,
+            "quorum": self.round.quorum,
         });
         let (Some(rates), Some(group)) = (self.rates(rtt), group.as_object_mut()) else { return group };
         let losses: Vec<Value> = rates.losses.iter().map(loss_json).collect();
@@ -180,7 +190,7 @@ fn table(losses: &[Loss]) -> Table {
         ["RANDOM LOSS", "DEGRADED IN A DAY", "ON AVERAGE AFTER", "DOWN IN A DAY", "ON AVERAGE AFTER"];
     const _: () = assert!(LOSSES.len() == 4);
     let mut table = Table::new(&HEAD, &[0, 1, 2, 3, 4]);
-    for Loss { ratio, degraded, down } in losses {
+    for Loss { ratio, degraded, down, .. } in losses {
         let ratio = format!("{} %", f64::from(ratio.0) / 1e4);
         let cells = [ratio, chance(degraded.in_a_day), mean(degraded.mean), chance(down.in_a_day), mean(down.mean)];
         table.row(cells.map(Into::into).to_vec());

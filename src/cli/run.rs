@@ -1,4 +1,4 @@
-//! `adit run`: the daemon in the foreground, in its two processes.
+//! `adit run`: the daemon in the foreground, in its processes.
 
 use std::cell::OnceCell;
 use std::io;

@@ -52,19 +52,16 @@ fn read(mut section: Section<'_>, tunnels: &Tunnels, seen: &mut Vec<(String, At)
         report.add(place, format!("{why}; write another name = \"…\" in one of the two"));
     }
     seen.push((name.clone(), place));
+    // One value for both would be a wrong one for one of them: beside states, a target keeps its own.
+    let usual = if on.is_empty() { defaults::NOTIFY_SLO_REPEAT } else { defaults::NOTIFY_REPEAT };
+    let repeat = repeat.unwrap_or(usual);
     let objective = |target| Objective {
         target,
         window: window.map_or(defaults::SLO_WINDOW, |window| window.value),
-        repeat: repeat.unwrap_or(defaults::NOTIFY_SLO_REPEAT),
+        repeat: if on.is_empty() { repeat } else { defaults::NOTIFY_SLO_REPEAT },
     };
-    let sink = Sink {
-        name,
-        on,
-        slo: slo.map(objective),
-        tunnels: patterns,
-        repeat: repeat.unwrap_or(defaults::NOTIFY_REPEAT),
-        batch: batch.unwrap_or(defaults::NOTIFY_BATCH),
-    };
+    let slo = slo.map(objective);
+    let sink = Sink { name, on, slo, tunnels: patterns, repeat, batch: batch.unwrap_or(defaults::NOTIFY_BATCH) };
     Some(Notify { sink, means, timeout: timeout.unwrap_or(defaults::NOTIFY_TIMEOUT) })
 }
 
@@ -220,13 +217,9 @@ pub(super) fn write(notify: &Notify, lines: &mut Lines) {
     if !sink.on.is_empty() {
         lines.line("on", list(&mut sink.on.iter().map(|state| state.name())));
     }
-    let mut repeat = sink.repeat;
     if let Some(slo) = &sink.slo {
         lines.text("slo", percent(slo.target));
         lines.text("slo_window", written(slo.window));
-        if sink.on.is_empty() {
-            repeat = slo.repeat;
-        }
     }
     if !sink.tunnels.is_empty() {
         lines.line("tunnels", list(&mut sink.tunnels.iter().map(String::as_str)));
@@ -239,11 +232,7 @@ pub(super) fn write(notify: &Notify, lines: &mut Lines) {
         }
     }
     lines.text("timeout", written(*timeout));
-    let both = sink.slo.as_ref().is_some_and(|slo| !sink.on.is_empty() && slo.repeat != sink.repeat);
-    // Two defaults that no one value could stand for.
-    if !both {
-        lines.text("repeat", written(repeat));
-    }
+    lines.text("repeat", written(sink.repeat));
     lines.text("batch", written(sink.batch));
 }
 

@@ -240,7 +240,10 @@ impl Messenger {
         match heard {
             Heard::Event(event) => self.desk.handle_event(now, event),
             Heard::Gap { missed, anew } => {
-                tracing::warn!(missed, "events were missed; what has come of them is told");
+                tracing::warn!(
+                    missed,
+                    "events were missed; what has come of them is told, unless nothing was known before"
+                );
                 self.desk.handle_gap(now, missed, anew);
             }
         }
@@ -252,6 +255,7 @@ impl Messenger {
             Ok(seen) => self.desk.handle_tunnels(now, &seen),
             Err(error) => {
                 tracing::debug!(%error, "the tunnels cannot be looked at");
+                self.desk.look_fails();
                 self.look_from = now.time + LOOK_AGAIN;
             }
         }

@@ -68,7 +68,7 @@ pub use health::State;
 use hold::Hold;
 pub use hold::{FailStatic, HoldView};
 pub use penalty::Drain;
-pub use prober::{Counters, Failure};
+pub use prober::{Counters, Failure, Samples};
 pub use reload::{Layout, Reloaded};
 pub use rounds::TargetView;
 pub use route::{MAIN, Place, Route, Standing};

@@ -40,6 +40,15 @@ pub struct Counters {
     pub local_faults: u64,
 }
 
+/// Samples by outcome: of several targets a whole round is one, where [`Counters`] has each target's probe.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Samples {
+    /// Those that were a success.
+    pub success: u64,
+    /// Those that were a failure.
+    pub failure: u64,
+}
+
 /// Why a probe failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
@@ -110,6 +119,7 @@ pub(super) struct Prober {
     pub(super) rounds: Option<Box<Rounds>>,
     pub(super) rtt: Estimator,
     pub(super) counters: Counters,
+    pub(super) samples: Samples,
     /// Round-trip times since this run began.
     pub(super) rtts: Histogram<12>,
     /// From where to where it went since then, and how often.
@@ -168,6 +178,7 @@ impl Prober {
             in_flight: InFlight::default(),
             rtt: Estimator::default(),
             counters: Counters::default(),
+            samples: Samples::default(),
             rtts: Histogram::new(&metrics::RTT),
             transitions: Vec::new(),
             drain: None,
@@ -369,6 +380,7 @@ impl Prober {
     pub(super) fn note_success(&mut self, rtt: Duration) {
         // Of several targets each answer is counted when it comes, and what is lost of them likewise.
         self.counters.received += u64::from(self.rounds.is_none());
+        self.samples.success += 1;
         self.rtts.note(rtt);
         self.failures_in_a_row = 0;
         self.unsent_in_a_row = 0;
@@ -379,6 +391,7 @@ impl Prober {
 
     pub(super) fn note_failure(&mut self, at: WallTime, failure: Failure) {
         self.counters.lost += u64::from(self.rounds.is_none());
+        self.samples.failure += 1;
         self.last_failure = Some((at, failure));
         self.failures_in_a_row += 1;
         self.unsent_in_a_row = 0;

@@ -308,6 +308,16 @@ impl Prober {
         rounds.forget(self.in_flight.first().min(rounds.swept));
     }
 
+    /// Takes a number of GRE that no regular probe will have. Of several targets it is the first of a whole round, so
+    /// that rounds and their probes stay in step.
+    pub(super) fn skip(&mut self, now: Time) -> u64 {
+        let number = self.in_flight.skip(now);
+        let Some(rounds) = &mut self.rounds else { return number };
+        rounds.begin(number);
+        rounds.give_up(number, true);
+        rounds.sequence(number, 0)
+    }
+
     /// Notes that a probe has left; the probe or round that is in flight.
     pub(super) fn left(&mut self, sequence: u64, at: Time, now: Time) -> Option<Probe> {
         let Some(rounds) = &mut self.rounds else { return self.in_flight.left(sequence, at, now) };
@@ -412,8 +422,8 @@ impl Engine {
         self.rejects[Reject::Late.index()] += 1;
         let Some(rounds) = &mut prober.rounds else { return };
         let (_, place) = rounds.split(sequence);
-        // Only a stall leaves one waiting past its time-out while its round is open.
-        if probe.standing == Standing::Waiting && probe.left() < stalls.end {
+        // A stall leaves one waiting past its time-out, and may have held up its answer.
+        if probe.left() < stalls.end {
             rounds.set(round, place, Fate::Spoilt);
             self.conclude(tunnel, round, at, None, None, "stall");
             return;
@@ -473,7 +483,10 @@ impl Engine {
                 self.sample(tunnel, at, probe.purpose, true, Ok(rtt));
             }
             Standing::Lost => self.sample(tunnel, at, probe.purpose, probe.retried, Err(failure)),
-            Standing::Inconclusive => self.note_inconclusive(tunnel, probe.purpose, at, why),
+            Standing::Inconclusive => {
+                prober.spoil(round);
+                self.note_inconclusive(tunnel, probe.purpose, at, why);
+            }
             Standing::Waiting => {}
         }
     }

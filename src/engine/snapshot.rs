@@ -13,7 +13,7 @@ use super::penalty;
 use super::prober::Prober;
 use super::rounds::TargetView;
 use super::time::WallTime;
-use super::{Counters, Engine, State, Time};
+use super::{Counters, Engine, Samples, State, Time};
 use crate::wire::quote::Quote;
 use crate::wire::{Direction, Reject, probe::Kind};
 
@@ -60,8 +60,10 @@ pub struct TunnelView {
     pub last_30: LastView,
     /// Round-trip times; null before the first.
     pub rtt: Option<RttView>,
-    /// What was counted.
+    /// What was counted of probes.
     pub counters: Counters,
+    /// Samples since this run began: where there are several targets, what was counted of probes says nothing of them.
+    pub samples: Samples,
     /// The last failure.
     pub last_failure: Option<Dated>,
     /// The last answer that was refused.
@@ -294,6 +296,7 @@ fn view(prober: &mut Prober, needs: &Needs, now: Time) -> TunnelView {
         },
         rtt: rtt_view(prober),
         counters: prober.counters,
+        samples: prober.samples,
         last_failure: last_failure(prober, needs),
         last_reject: last_reject(prober),
         last_hint: last_hint(prober),

@@ -15,7 +15,7 @@ use super::lock;
 use crate::notice::Note;
 
 /// What it begins with, and the version of what follows.
-const MARK: &[u8; 8] = b"adittld1";
+const MARK: &[u8; 8] = b"adittld2";
 /// Bytes of the sum.
 const SUM: usize = 32;
 /// More is none of ours: a hundred thousand tunnels make some ten MB.

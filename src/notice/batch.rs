@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::engine::WallTime;
 
@@ -35,6 +36,13 @@ impl Item {
             self.json += &format!(",\"{key}\":{value}}}");
         }
         self
+    }
+
+    /// The fields that stand beside the event, where it is the only one.
+    fn beside(&self) -> Map<String, Value> {
+        let mut fields: Map<String, Value> = serde_json::from_str(&self.json).unwrap_or_default();
+        fields.retain(|key, _| BESIDE.contains(&key.as_str()));
+        fields
     }
 }
 
@@ -106,7 +114,12 @@ struct Body<'a> {
     events: Vec<Box<RawValue>>,
     more: u64,
     undelivered: u64,
+    #[serde(flatten)]
+    single: Map<String, Value>,
 }
+
+/// What of the event of a message that tells one thing stands beside it, too: so a program need not look for it.
+const BESIDE: [&str; 6] = ["id", "tunnel", "from", "to", "reason", "penalty"];
 
 /// Who tells.
 #[derive(Clone, Copy)]
@@ -129,11 +142,13 @@ impl Message {
         let single = batch.items.first().filter(|_| batch.count() == 1);
         let (tunnel, state) = (single.and_then(|item| item.tunnel.clone()), single.map(|item| item.count_as.clone()));
         let Letterhead { sink, host, at } = head;
-        let (count, counts) = (batch.count(), &batch.counts);
-        let body = Body { kind: "notification", sink, host, at, text: &text, count, counts, events, more, undelivered };
+        let (count, counts, text) = (batch.count(), &batch.counts, text.as_str());
+        let single = single.map_or_else(Map::new, Item::beside);
+        let kind = "notification";
+        let body = Body { kind, sink, host, at, text, count, counts, events, more, undelivered, single };
         // None of its parts can fail to be JSON.
         let body = serde_json::to_string(&body).unwrap_or_default();
-        Self { body, text, count, tunnel, state }
+        Self { body, text: text.to_owned(), count, tunnel, state }
     }
 
     /// One that tells nothing, to see whether a sink hears.

@@ -31,7 +31,17 @@ pub struct Delivery {
 pub struct Note {
     cursor: u64,
     states: BTreeMap<String, State>,
+    drained: BTreeMap<String, Shelf>,
     sinks: BTreeMap<String, Kept>,
+}
+
+/// What is kept of a drained tunnel until it is not drained any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Shelf {
+    /// The state that it had before, if that is known.
+    was: Option<State>,
+    /// The last state that it has entered since, and what there is to tell of that.
+    last: Option<(State, Item)>,
 }
 
 /// All sinks.
@@ -42,10 +52,20 @@ pub struct Desk {
     cursor: u64,
     /// The states that tunnels are known to have.
     states: BTreeMap<String, State>,
+    /// The tunnels that are drained: nobody is told of them.
+    drained: BTreeMap<String, Shelf>,
     posts: Vec<Post>,
     gap: Option<Gap>,
-    /// The tunnels of which something was heard since they were last begun to be looked at.
+    /// Nothing was known at the beginning, and nothing has happened since then. What was before that is nobody's news.
+    begins: Option<WallTime>,
+    /// Somebody looks at the tunnels.
+    is_looking: bool,
+    /// The tunnels are to be looked at, whatever else wants that.
+    wants_look: bool,
+    /// The tunnels whose state was heard of since they were begun to be looked at.
     changed: BTreeSet<String>,
+    /// And those whose drain was.
+    turned: BTreeSet<String>,
     /// What a note would say is not what the last one said.
     has_news: bool,
 }
@@ -57,19 +77,37 @@ struct Gap {
     missed: Option<u64>,
     /// When tunnels are looked at.
     settles: Time,
+    /// They were before anything was known: what has come of them is learned, and told to nobody.
+    is_before: bool,
 }
 
 impl Desk {
     /// Sinks that go on from a note. Those that are not in it hear what happens from `since` on.
     #[must_use]
     pub fn new(host: String, sinks: Vec<Sink>, since: WallTime, note: Option<Note>, now: Now) -> Self {
-        let Note { cursor, states, sinks: mut kept } = note.unwrap_or_default();
+        // Where nothing is known of the tunnels, nothing is of their drains.
+        let (begins, wants_look) = (note.is_none().then_some(since), note.is_none());
+        let Note { cursor, states, drained, sinks: mut kept } = note.unwrap_or_default();
         let posts = sinks.into_iter().map(|sink| {
             let kept = kept.remove(&sink.name);
             Post::new(sink, since, now.time, kept)
         });
         let posts = posts.collect();
-        Self { host, cursor, states, posts, gap: None, changed: BTreeSet::new(), has_news: true }
+        let (changed, turned) = (BTreeSet::new(), BTreeSet::new());
+        Self {
+            host,
+            cursor,
+            states,
+            drained,
+            posts,
+            gap: None,
+            begins,
+            is_looking: false,
+            wants_look,
+            changed,
+            turned,
+            has_news: true,
+        }
     }
 
     /// Other sinks from now on; those of the same names go on.
@@ -96,6 +134,7 @@ impl Desk {
             return;
         }
         self.cursor = id;
+        self.begins.take_if(|begins| at >= *begins);
         match what {
             What::Transition { tunnel, from, to, reason, json } => {
                 if super::guard::apart(now.wall.0, at.0) > OLD {
@@ -105,6 +144,8 @@ impl Desk {
                 let item = Item { json, words, count_as: to.name().to_owned(), tunnel: Some(tunnel) };
                 self.enter(now, at, to, item);
             }
+            What::Drain { tunnel, drained } => self.hear_drain(now, at, tunnel, drained),
+            What::Removed => self.wants_look = true,
             What::Start => self.posts.iter_mut().for_each(Post::restart),
             What::Other => {}
         }
@@ -113,13 +154,49 @@ impl Desk {
     /// A tunnel has entered a state. That it has one that it was known to have is no news.
     fn enter(&mut self, now: Now, at: WallTime, to: State, item: Item) {
         let tunnel = item.tunnel.clone().unwrap_or_default();
-        if self.gap.is_some() {
+        if self.is_looking {
             self.changed.insert(tunnel.clone());
         }
+        let shelf = self.drained.get_mut(&tunnel);
         if self.states.insert(tunnel, to) == Some(to) {
             return;
         }
-        self.posts.iter_mut().for_each(|post| post.hear(now, at, to, &item));
+        match shelf {
+            Some(shelf) => shelf.last = Some((to, item)),
+            None => self.posts.iter_mut().for_each(|post| post.hear(now, at, to, &item)),
+        }
+        self.has_news = true;
+    }
+
+    fn hear_drain(&mut self, now: Now, at: WallTime, tunnel: String, drained: bool) {
+        if drained {
+            self.shelve(&tunnel, None);
+        } else {
+            self.unshelve(now, at, &tunnel);
+        }
+        if self.is_looking {
+            self.turned.insert(tunnel);
+        }
+    }
+
+    /// A tunnel is drained: it has this state, if nothing else is known of it.
+    fn shelve(&mut self, tunnel: &str, seen: Option<State>) {
+        if self.drained.contains_key(tunnel) {
+            return;
+        }
+        let was = self.states.get(tunnel).copied().or(seen);
+        self.drained.insert(tunnel.to_owned(), Shelf { was, last: None });
+        self.posts.iter_mut().for_each(|post| post.drain(tunnel, true));
+        self.has_news = true;
+    }
+
+    /// A tunnel is not drained any more. What has come of it meanwhile is told, if it is news.
+    fn unshelve(&mut self, now: Now, at: WallTime, tunnel: &str) {
+        let Some(Shelf { was, last }) = self.drained.remove(tunnel) else { return };
+        self.posts.iter_mut().for_each(|post| post.drain(tunnel, false));
+        if let Some((state, item)) = last.filter(|(state, _)| is_news(was, *state)) {
+            self.posts.iter_mut().for_each(|post| post.hear(now, at, state, &item));
+        }
         self.has_news = true;
     }
 
@@ -130,7 +207,8 @@ impl Desk {
         }
         let missed =
             self.gap.as_ref().map_or(Some(0), |gap| gap.missed).zip(missed).map(|(before, more)| before + more);
-        self.gap = Some(Gap { missed, settles: now.time + SETTLE });
+        let is_before = self.gap.as_ref().map_or(self.begins.is_some(), |gap| gap.is_before);
+        self.gap = Some(Gap { missed, settles: now.time + SETTLE, is_before });
     }
 
     fn miss(&mut self, now: Now, count: u64) {
@@ -139,33 +217,55 @@ impl Desk {
 
     /// Somebody begins to look at the tunnels. What is heard from here on is newer than what they will see.
     pub fn look_begins(&mut self) {
+        (self.is_looking, self.wants_look) = (true, false);
         self.changed.clear();
+        self.turned.clear();
+    }
+
+    /// They could not be seen.
+    pub const fn look_fails(&mut self) {
+        (self.is_looking, self.wants_look) = (false, true);
     }
 
     /// All tunnels, as they are: asked for when [`Desk::look_wait`] is over. What was heard since
     /// [`Desk::look_begins`] is newer.
     pub fn handle_tunnels(&mut self, now: Now, seen: &[Seen]) {
+        self.is_looking = false;
+        self.forget_all_but(seen);
+        let is_told = |seen: &&Seen| !self.turned.contains(&seen.tunnel);
+        let (drained, others): (Vec<&Seen>, Vec<&Seen>) = seen.iter().filter(is_told).partition(|seen| seen.drained);
+        // Of a gap it is told what has come of it: that was before it was seen.
+        let learns = self.gap.as_ref().is_none_or(|gap| gap.is_before);
+        drained.iter().for_each(|seen| self.shelve(&seen.tunnel, learns.then_some(seen.state)));
         if let Some(gap) = self.gap.take_if(|gap| now.time >= gap.settles) {
             self.settle(now, &gap, seen);
         }
+        others.iter().for_each(|seen| self.unshelve(now, now.wall, &seen.tunnel));
         for post in &mut self.posts {
             self.has_news |= post.look(now, seen);
         }
+    }
+
+    /// Forgets the tunnels that are not there any more: one that is made anew under the same name is another one.
+    fn forget_all_but(&mut self, seen: &[Seen]) {
+        let names: BTreeSet<&str> = seen.iter().map(|seen| seen.tunnel.as_str()).collect();
+        let (changed, turned) = (&self.changed, &self.turned);
+        let is_there = |tunnel: &str| names.contains(tunnel) || changed.contains(tunnel) || turned.contains(tunnel);
+        let before = self.states.len() + self.drained.len();
+        self.states.retain(|tunnel, _| is_there(tunnel));
+        self.drained.retain(|tunnel, _| is_there(tunnel));
+        self.posts.iter_mut().for_each(|post| post.retain(is_there));
+        self.has_news |= before != self.states.len() + self.drained.len();
     }
 
     /// Tells what has come of the events that were missed. Where nothing is known of a tunnel, because nobody was here
     /// before, it is learned.
     fn settle(&mut self, now: Now, gap: &Gap, seen: &[Seen]) {
         let before: Vec<bool> = self.posts.iter().map(Post::is_pending).collect();
-        let mut states = std::mem::take(&mut self.states);
-        // Those that are not there any more are forgotten.
-        self.states = seen.iter().filter_map(|seen| states.remove_entry(&seen.tunnel)).collect();
         for seen in seen.iter().filter(|seen| !self.changed.contains(&seen.tunnel)).collect::<Vec<_>>() {
             let known = self.states.get(&seen.tunnel).copied();
-            // Of a tunnel that nothing is known of, that it is well is no news.
-            let is_news = known.map_or(seen.state > State::Healthy, |known| known != seen.state);
-            if !is_news {
-                self.states.entry(seen.tunnel.clone()).or_insert(seen.state);
+            if gap.is_before || !is_news(known, seen.state) {
+                self.states.insert(seen.tunnel.clone(), seen.state);
                 continue;
             }
             self.enter(now, now.wall, seen.state, caught_up(seen, known));
@@ -175,6 +275,7 @@ impl Desk {
                 post.beside(now, gap.item(now.wall));
             }
         }
+        self.begins = None;
         self.has_news = true;
     }
 
@@ -182,7 +283,8 @@ impl Desk {
     #[must_use]
     pub fn look_wait(&self, now: Now) -> Option<Duration> {
         let objectives = self.posts.iter().filter_map(|post| post.look_wait(now.wall));
-        objectives.chain(self.gap.as_ref().map(|gap| gap.settles.since(now.time))).min()
+        let gap = self.gap.as_ref().map(|gap| gap.settles.since(now.time));
+        objectives.chain(gap).chain(self.wants_look.then_some(Duration::ZERO)).min()
     }
 
     /// A message has been carried.
@@ -220,7 +322,8 @@ impl Desk {
     pub fn note(&mut self, now: Now) -> Note {
         self.has_news = false;
         let sinks = self.posts.iter_mut().map(|post| (post.sink.name.clone(), post.keep(now.wall)));
-        Note { cursor: self.cursor, states: self.states.clone(), sinks: sinks.collect() }
+        let (states, drained) = (self.states.clone(), self.drained.clone());
+        Note { cursor: self.cursor, states, drained, sinks: sinks.collect() }
     }
 }
 
@@ -231,6 +334,11 @@ impl Gap {
         let json = json!({"at": now, "kind": "gap", "missed": self.missed, "reason": words}).to_string();
         Item { json, words, count_as: "gap".to_owned(), tunnel: None }
     }
+}
+
+/// Whether people want to know of a state: of a tunnel that nothing is known of, that it is well is no news.
+fn is_news(known: Option<State>, state: State) -> bool {
+    known.map_or(state > State::Healthy, |known| known != state)
 }
 
 /// What stands for the transitions that were missed.

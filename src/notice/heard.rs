@@ -38,6 +38,15 @@ pub enum What {
         /// The whole event as JSON, an object.
         json: String,
     },
+    /// An operator drained a tunnel, or let its traffic come back.
+    Drain {
+        /// The tunnel's name.
+        tunnel: String,
+        /// Whether it is drained now.
+        drained: bool,
+    },
+    /// Tunnels are gone, by a reload.
+    Removed,
     /// The daemon's counters begin anew.
     Start,
     /// Something else.
@@ -57,8 +66,10 @@ pub struct Seen {
     pub reason: String,
     /// Whether its health is anybody's business: it is checked, and not drained.
     pub counts: bool,
-    /// Probes answered in time since the daemon began.
-    pub received: u64,
-    /// Probes settled as failures.
-    pub lost: u64,
+    /// Whether an operator has drained it.
+    pub drained: bool,
+    /// Samples that were a success since the daemon began.
+    pub successes: u64,
+    /// Those that were a failure.
+    pub failures: u64,
 }

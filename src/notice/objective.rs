@@ -19,7 +19,7 @@ use crate::engine::health::Ratio;
 
 /// The long time in short ones.
 const LONG: u32 = 12;
-/// Probes without which nothing is said of a time: at the lowest rate there are five in five minutes.
+/// Samples without which nothing is said of a time: at the lowest rate there are five in five minutes.
 const LEAST: u64 = 3;
 
 /// What is known for one sink's objective.
@@ -112,7 +112,7 @@ impl Judge {
             let known = tracks.remove(&seen.tunnel);
             let is_new = known.is_none();
             let mut track = known.unwrap_or_default();
-            let [good, bad] = track.read([seen.received, seen.lost]);
+            let [good, bad] = track.read([seen.successes, seen.failures]);
             track.periods.retain(|period| apart(now.0, period.end) < objective.window * LONG);
             if !seen.counts {
                 // Nobody's business: as if it were new when it is again.
@@ -161,7 +161,7 @@ fn item(now: WallTime, word: &str, [short, long]: [Share; 2], objective: &Object
     let lengths = [*window, *window * LONG];
     let percent = |millionths: u32| f64::from(millionths) / 10_000.0;
     let words = format!(
-        "{}: {} of {} % is {word}: {:.2} % of {} probes succeeded in {}, {:.2} % of {} in {}",
+        "{}: {} of {} % is {word}: {:.2} % of {} samples succeeded in {}, {:.2} % of {} in {}",
         seen.tunnel,
         "a target",
         percent(*target),

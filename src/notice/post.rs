@@ -75,12 +75,25 @@ impl Post {
     pub(super) fn hear(&mut self, now: Now, at: WallTime, state: State, item: &Item) {
         let tunnel = item.tunnel.as_deref().unwrap_or_default();
         let is_before = at < self.since.0 && now.time < self.since.1;
-        if is_before || !self.sink.hears_on(state) || !self.sink.hears_of(tunnel) {
+        if is_before || !self.sink.hears_of(tunnel) {
             return;
+        }
+        if !self.sink.hears_on(state) {
+            return self.kept.guard.leave(tunnel);
         }
         if let Some(item) = self.kept.guard.offer(at, self.sink.repeat, item.clone(), state) {
             self.add(now, item);
         }
+    }
+
+    /// A tunnel is drained now, or not any more.
+    pub(super) fn drain(&mut self, tunnel: &str, drained: bool) {
+        self.kept.guard.drain(tunnel, drained);
+    }
+
+    /// Forgets the tunnels that are not there any more.
+    pub(super) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.kept.guard.retain(is_there);
     }
 
     /// Something else that is to be told, if anything is beside it.

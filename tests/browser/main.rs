@@ -56,6 +56,8 @@ fn main() -> ExitCode {
     let cases = vec![
         case("a_tunnel_goes_down_and_comes_back_before_the_eyes", a_tunnel_goes_down_and_comes_back),
         case("a_picture_that_is_old_says_so", a_picture_that_is_old_says_so),
+        case("a_slow_answer_makes_no_picture_old", a_slow_answer_makes_no_picture_old),
+        case("it_shows_what_top_shows", it_shows_what_top_shows),
         case("keys_are_enough", keys_are_enough),
         case("nothing_that_is_shown_is_run", nothing_that_is_shown_is_run),
         case("nothing_leaves_for_elsewhere", nothing_leaves_for_elsewhere),
@@ -67,6 +69,9 @@ fn main() -> ExitCode {
 
 const PAGE: &str = "http://127.0.0.1:9911/";
 const SETTINGS: &str = "metrics = \"127.0.0.1:9911\"\nstatus_page = true";
+
+/// The far side's own address, which its kernel answers for.
+const ENDPOINT: &str = "[[endpoint]]\nname = \"lab\"\naddress = \"192.0.2.11\"\ninterval = \"1s\"\ntimeout = \"5s\"\n";
 
 /// The text of a tunnel's row.
 fn row(name: &str) -> String {
@@ -87,6 +92,19 @@ fn site() -> Site {
     let site = Site::new();
     site.serve_metrics(SETTINGS);
     site
+}
+
+/// Adds sections to the configuration.
+fn add(site: &Site, sections: &str) {
+    site.write("adit.conf", &format!("{}\n{sections}", site.read("adit.conf")));
+}
+
+/// That an event's line has all of these texts.
+fn hears(parts: &[&str]) -> String {
+    let parts = json!(parts);
+    format!(
+        "[...document.querySelectorAll('#events p')].some(p => {parts}.every(part => p.textContent.includes(part)))"
+    )
 }
 
 /// A browser before the page.
@@ -136,11 +154,77 @@ fn a_picture_that_is_old_says_so() {
     browser.await_true("!document.getElementById('old').hidden && document.body.classList.contains('old')");
     let said = browser.run("return document.getElementById('old').textContent");
     assert!(said.as_str().unwrap().contains("what is shown is of "), "{said}");
+    // What is read aloud is that, and not each second.
+    let aloud = "return [...document.querySelectorAll('#old, #old *')].filter(e => e.role || e.ariaLive).map(e => e.textContent)";
+    let age = || browser.run("return document.getElementById('age').textContent");
+    let before = age();
+    eventually("another second", || age() != before);
+    let aloud = browser.run(aloud);
+    assert_eq!(aloud.as_array().map(Vec::len), Some(1), "{aloud}");
+    assert!(aloud[0].as_str().unwrap().starts_with("what is shown is of "), "{aloud}");
+    assert!(age().as_str().unwrap().starts_with("No answer for "), "{}", age());
     assert_eq!(browser.run("return document.querySelectorAll('tr.tunnel').length"), 2, "what was known stays");
     assert_eq!(browser.run("return document.title"), "(old) adit");
     browser.keep_picture("old");
     let _daemon = site.daemon();
     browser.await_true("document.getElementById('old').hidden && !document.body.classList.contains('old')");
+}
+
+/// A long answer is asked for less often: until the next one is due, the picture is as new as it can be.
+fn a_slow_answer_makes_no_picture_old() {
+    let site = site();
+    let _daemon = site.daemon();
+    let browser = Browser::open(&site.pair.near);
+    let slow = "const real = window.fetch; window.asked = 0;
+         window.fetch = async (...wanted) => {
+           if (String(wanted[0]).includes('tunnels')) {
+             window.asked += 1;
+             await new Promise(done => setTimeout(done, 1500));
+           }
+           return real(...wanted);
+         };
+         setInterval(() => { if (document.getElementById('old')?.hidden === false) window.wasOld = true; }, 100);";
+    browser.beneath("Page.addScriptToEvaluateOnNewDocument", json!({"source": slow}));
+    browser.load(PAGE);
+    browser.await_true("document.querySelectorAll('tr.tunnel').length === 2");
+    for cycle in 2..=3 {
+        browser.await_true(&format!("window.asked >= {cycle}"));
+    }
+    assert_eq!(browser.run("return window.wasOld === undefined"), true);
+}
+
+fn it_shows_what_top_shows() {
+    let site = site();
+    let _daemon = site.daemon();
+    let browser = look(&site);
+    browser.await_true("document.querySelectorAll('tr.tunnel').length === 2");
+    assert_eq!(browser.run("return document.getElementById('endpoints').hidden"), true, "there are none");
+    let targets = "[[tunnel]]\nname = \"dev-1\"\nencapsulation = \"device\"\ninterface_address = \"192.0.2.1/30\"\n\
+                   [tunnel.health_check]\ntargets = [\"192.0.2.11\", \"192.0.2.12\"]\nquorum = 1\n";
+    add(&site, &format!("{ENDPOINT}{targets}"));
+    site.say(&["reload"]);
+    site.say(&["drain", "ams-1", "--down", "--for", "2h", "--reason", "line card"]);
+    browser.await_true(
+        "['lab', '192.0.2.11', 'reachable', 'answered'].every(part => document.querySelector('#endpoints:not([hidden]) tbody tr')?.textContent.includes(part))",
+    );
+    assert_eq!(browser.run("return document.querySelector('#endpoints use').getAttribute('href')"), "#healthy");
+    browser.await_true(&hears(&["endpoint lab: unknown → reachable; answered after "]));
+    browser.await_true(&hears(&["ams-1: drained as down until ", ": line card (by user ", "; penalty "]));
+    browser.await_true(&format!(
+        "/drained \\(1 h 59 min left\\)/.test({}?.querySelector('.also').textContent)",
+        row("ams-1")
+    ));
+    browser.await_true("document.querySelectorAll('tr.tunnel').length === 3");
+    browser.run("document.querySelectorAll('.name').forEach(button => button.click())");
+    let detail = |name: &str| format!("{}.nextElementSibling.textContent", row(name));
+    browser.await_true(&format!("/as down until .*: line card \\(since .*, by user /.test({})", detail("ams-1")));
+    browser.await_true(&format!("{}.includes('any 1 of 2 targets must answer')", detail("dev-1")));
+    browser.await_true(&format!("/192\\.0\\.2\\.11.*192\\.0\\.2\\.12/.test({})", detail("dev-1")));
+    browser.keep_picture("all");
+    // By its reason a drain is found.
+    browser.run("const field = document.getElementById('filter'); field.value = 'line card'; field.dispatchEvent(new Event('input'))");
+    browser.await_true("document.querySelectorAll('tr.tunnel').length === 1");
+    assert_eq!(browser.errors(), [""; 0]);
 }
 
 fn keys_are_enough() {
@@ -210,6 +294,7 @@ fn poison() -> String {
 
 fn nothing_that_is_shown_is_run() {
     let site = site();
+    add(&site, ENDPOINT);
     let (_daemon, [ams, _fra]) = site.healthy();
     drop(ams);
     site.await_state("ams-1", "down");
@@ -285,6 +370,7 @@ fn it_fits_a_phone_and_both_schemes() {
     // The longest name that there can be, without a place to break it.
     let long = "n".repeat(64);
     site.write("adit.conf", &site.read("adit.conf").replace("fra-1", &long));
+    add(&site, &ENDPOINT.replace("lab", &long.replace('n', "e")));
     let far = site.far("ams-1");
     let _daemon = site.daemon();
     site.await_state("ams-1", "healthy");
@@ -295,6 +381,7 @@ fn it_fits_a_phone_and_both_schemes() {
             browser.resize(width, 800);
             browser.load(PAGE);
             browser.await_true(&format!("{} && {}", shows("ams-1", "healthy"), shows(&long, "down")));
+            browser.await_true("document.querySelector('#endpoints tbody tr')");
             browser.keep_picture(&format!("{size}-{scheme}"));
             browser.run("document.querySelectorAll('.name').forEach(button => button.click())");
             browser.await_true("document.querySelectorAll('.detail .routes').length === 2");

@@ -62,6 +62,25 @@ fn several_targets_and_how_many_of_them_must_answer() {
 }
 
 #[test]
+fn beside_states_a_target_keeps_its_hour() {
+    let of = |keys: &str| format!("[[notify]]\nname = \"a\"\nexec = [\"/bin/true\"]\n{keys}\n");
+    let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+    for (keys, states, target) in [
+        ("on = [\"down\"]\nslo = \"98%\"\nrepeat = \"5m\"", 5, Some(60)),
+        ("on = [\"down\"]\nslo = \"98%\"", 5, Some(60)),
+        ("on = [\"down\"]\nrepeat = \"7m\"", 7, None),
+        ("slo = \"98%\"\nrepeat = \"7m\"", 7, Some(7)),
+        ("slo = \"98%\"", 60, Some(60)),
+    ] {
+        let config = parse(&of(keys));
+        let sink = &config.notify[0].sink;
+        let wanted = (minutes(states), target.map(minutes));
+        assert_eq!((sink.repeat, sink.slo.as_ref().map(|slo| slo.repeat)), wanted, "{keys}");
+        assert_eq!(&parse(&config.effective()).notify[0].sink, sink, "{keys}");
+    }
+}
+
+#[test]
 fn an_effective_configuration_reads_back_as_an_equal_one() {
     let fixtures = Fixtures::new();
     for file in fixtures.files("ok") {

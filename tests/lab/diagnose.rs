@@ -154,7 +154,12 @@ fn gre_router() -> Result<(), Failed> {
         ),
     ])?;
     if !has_connection_tracking(&lab.net) {
-        println!("lab: skipped: connection tracking, for which this kernel has neither nft nor iptables-legacy");
+        const LACK: &str = "connection tracking, for which this kernel has neither nft nor iptables-legacy";
+        let set = |name: &str| std::env::var_os(name).unwrap_or_default();
+        if !set("ADIT_REQUIRE_LAB").is_empty() && set("ADIT_LAB_BACKEND") == "qemu" {
+            return Err(format!("{LACK}: the lab's machine must have one").into());
+        }
+        println!("lab: skipped: {LACK}");
         return Ok(());
     }
     lab.finds(&[(

@@ -68,6 +68,10 @@ impl Packet {
         self.bytes[IP + GRE..IP + GRE + 4].copy_from_slice(&key.to_be_bytes());
     }
 
+    pub(crate) fn identifier(&self) -> u16 {
+        u16::from_be_bytes(*self.bytes[self.message_at() + 4..].first_chunk().unwrap())
+    }
+
     /// What proves it.
     pub(crate) fn payload(&self) -> &[u8] {
         &self.bytes[self.message_at() + icmp::HEADER..]

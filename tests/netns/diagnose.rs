@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::process::Command;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use adit::daemon::plan::Plan;
@@ -10,6 +11,7 @@ use adit::engine::diagnose::conclude::{Culprit, End};
 use adit::engine::diagnose::findings::{Longer, Part};
 use adit::engine::diagnose::{Diagnosis, Progress};
 use adit::engine::numbers::Numbers;
+use adit::engine::schedule::mix;
 use adit::engine::settings::{Source, Terms};
 use adit::engine::{Material, State, Tunnel};
 use adit::io::{links, netns};
@@ -42,6 +44,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case("diagnose::an_answer_through_another_tunnel", an_answer_through_another_tunnel),
         case("diagnose::what_this_host_s_firewall_refuses", what_this_host_s_firewall_refuses).with_nft(),
         case("diagnose::a_stateful_firewall_on_this_side", a_stateful_firewall_on_this_side).with_nft(),
+        case("diagnose::an_identifier_that_is_pinned", an_identifier_that_is_pinned),
+        case("diagnose::a_path_that_loses_half", a_path_that_loses_half),
         case("diagnose::a_mark_that_nobody_makes", a_mark_that_nobody_makes),
         case("diagnose::the_command_from_end_to_end", the_command_from_end_to_end),
         case("diagnose::one_at_a_time_and_no_sample", one_at_a_time_and_no_sample),
@@ -251,6 +255,35 @@ fn a_stateful_firewall_on_this_side() {
     let it = diagnose(&prober);
     is(&it, Culprit::NearFilter, End::Near);
     assert!(it.conclusion.remedy[0].contains("echo-reply accept"), "{it:#?}");
+}
+
+/// The flow of the identifier that regular probes have leads nowhere.
+fn an_identifier_that_is_pinned() {
+    let pair = Pair::new();
+    let pinned = Arc::new(OnceLock::new());
+    let seen = Arc::clone(&pinned);
+    let _back = Puppet::start(&pair.far, move |probe| {
+        let is_pinned = *seen.get_or_init(|| probe.identifier()) == probe.identifier();
+        if is_pinned { Vec::new() } else { vec![Packet::answer(probe).outward()] }
+    });
+    let prober = Prober::start(&pair, &[calm(REQUEST)]);
+    eventually("a regular probe", || pinned.get().is_some());
+    is(&diagnose(&prober), Culprit::Identifier, End::Path);
+}
+
+fn a_path_that_loses_half() {
+    let pair = Pair::new();
+    let mut count = 0;
+    let _back = Puppet::start(&pair.far, move |probe| {
+        count += 1;
+        let is_lost = mix(7, count).is_multiple_of(2);
+        if is_lost { Vec::new() } else { vec![Packet::answer(probe).outward()] }
+    });
+    let prober = Prober::start(&pair, &[calm(REQUEST)]);
+    // Six probes may be lucky, or all of one identifier be lost.
+    let found: Vec<Diagnosis> = (0..4).map(|_| diagnose(&prober)).collect();
+    let losses = found.iter().filter(|it| it.conclusion.culprit == Culprit::Loss);
+    assert!(losses.count() > 0, "{found:#?}");
 }
 
 fn a_mark_that_nobody_makes() {

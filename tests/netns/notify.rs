@@ -32,6 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("notify::a_webhook_that_fails_is_tried_again_and_no_secret_is_logged", webhook),
         case("notify::a_webhook_is_trusted_by_its_certificate_only", tls),
         case("notify::a_target_that_is_missed_is_told", slo),
+        case("notify::a_drained_tunnel_is_told_when_it_is_not_drained_any_more", drained),
         case("notify::a_test_message_says_what_came_of_it", test_message),
     ]
 }
@@ -510,6 +511,23 @@ fn slo() {
     assert!(event["short"]["success_ratio"].as_f64().unwrap() < 0.98, "{event}");
 }
 
+fn drained() {
+    let site = Site::new();
+    let mail = script(&site, "mail");
+    notify(&site, &format!("[[notify]]\non = [\"down\"]\nexec = [\"{mail}\"]\n"));
+    let (daemon, far) = site.healthy();
+    site.say(&["drain", "ams-1"]);
+    far.iter().for_each(|far| far.send(Signal::SIGSTOP));
+    await_told(&site, "mail", "fra-1", "down", 1);
+    site.await_state("ams-1", "down");
+    a_moment();
+    assert_eq!(count(&site, "mail", "ams-1", "down"), 0);
+    site.say(&["undrain", "ams-1"]);
+    await_told(&site, "mail", "ams-1", "down", 1);
+    daemon.send(Signal::SIGTERM);
+    assert!(daemon.end().success());
+}
+
 fn test_message() {
     let site = Site::new();
     let mail = script(&site, "mail");
@@ -534,6 +552,14 @@ fn test_message() {
     let message = messages(&site, "mail").pop().unwrap();
     assert_eq!([&message["events"][0]["kind"], &message["sink"]], ["test", "mail"]);
     assert_eq!(test(&["mail"]).0, Some(0));
+    // As under the daemon, though root tries it.
+    program(
+        &site,
+        "mail",
+        &format!("#!/bin/sh\ngrep -E '^(CapEff|NoNewPrivs)' /proc/self/status >{}\n", site.path("had").display()),
+    );
+    assert_eq!(test(&["mail"]).0, Some(0));
+    assert_eq!(site.read("had"), "CapEff:\t0000000000000000\nNoNewPrivs:\t1\n");
     let (code, said) = test(&["maill"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("no [[notify]] is called maill; did you mean mail?"), "{said}");

@@ -62,8 +62,15 @@ fn one_may_go() {
     eventually("the silent ones by name", || {
         view(&site)["last_failure"]["reason"] == "2 of 3 targets silent: 192.0.2.12, 192.0.2.13"
     });
+    let sick = site.adit(&["diagnose", "ams-1"]);
+    let said = String::from_utf8(sick.stdout).unwrap();
+    assert_eq!(sick.status.code(), Some(1), "{said}");
+    let words = "- ams-1 carries packets, but 2 of 3 targets are silent: 192.0.2.12, 192.0.2.13; quorum 2";
+    assert!(said.lines().any(|line| line == words) && said.contains("target 192.0.2.13"), "{said}");
     address("add", 12);
     site.await_state("ams-1", "healthy");
+    let well = site.say(&["diagnose", "ams-1"]);
+    assert!(well.contains("+ ams-1 is well") && well.contains("note: 1 of 3 targets is silent: 192.0.2.13"), "{well}");
 }
 
 fn reflected() {

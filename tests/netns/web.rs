@@ -87,8 +87,16 @@ fn metrics_alone_unless_the_page_is_asked_for() {
     assert!(!plain.contains("# EOF") && plain.contains("# TYPE adit_probes_sent_total counter\n"), "{plain}");
     // Over the local socket, too.
     assert!(site.http("GET", "/metrics").1.contains("application/openmetrics-text"));
-    for path in ["/", "/v1/tunnels", "/v1/routes", "/v1/events", "/v1/healthz", "/v1/openapi.json", "/v1/tunnels/ams-1"]
-    {
+    for path in [
+        "/",
+        "/v1/tunnels",
+        "/v1/routes",
+        "/v1/endpoints",
+        "/v1/events",
+        "/v1/healthz",
+        "/v1/openapi.json",
+        "/v1/tunnels/ams-1",
+    ] {
         let (status, head, body) = site.get(path);
         assert_eq!(status, 404, "{path}: {body}");
         assert!(head.contains("application/problem+json") && !body.contains("fra-1"), "{path}: {head}{body}");
@@ -116,13 +124,20 @@ fn the_page_has_what_it_needs_and_no_more() {
     };
     assert_eq!(body("/v1/tunnels")["tunnels"].as_array().unwrap().len(), 2);
     assert_eq!(body("/v1/routes")["routes"].as_array().unwrap().len(), 2);
+    assert_eq!(body("/v1/endpoints")["endpoints"].as_array().unwrap().len(), 0);
     assert_eq!(body("/v1/healthz")["status"], "ok");
     let (status, _, events) = site.get("/v1/events?since=0");
     assert!(status == 200 && events.contains("\"kind\":\"start\""), "{events}");
     let (status, _, body) = site.get("/v1/events?follow=true");
     assert!(status == 400 && body.contains("local socket"), "{body}");
-    for path in ["/v1/sa", "/v1/tunnels/ams-1", "/v1/tunnels/ams-1/sa", "/v1/tunnels/ams-1/explain", "/v1/openapi.json"]
-    {
+    for path in [
+        "/v1/sa",
+        "/v1/tunnels/ams-1",
+        "/v1/tunnels/ams-1/sa",
+        "/v1/tunnels/ams-1/explain",
+        "/v1/endpoints/lab",
+        "/v1/openapi.json",
+    ] {
         assert_eq!(site.get(path).0, 404, "{path}");
     }
 }

@@ -167,6 +167,9 @@ fn happened(machine: &Machine) -> Vec<String> {
     told.map(str::to_owned).collect()
 }
 
+/// A route of nobody's, which shows that changes of routes are heard.
+const MARKER: &str = "192.0.2.0/24";
+
 /// An upgrade restarts the daemon, and that is all: no transition, no route gone, nothing forgotten.
 fn upgraded(machine: &Machine) {
     let known = || ["path0", "path1"].map(|tunnel| lasting(machine, tunnel));
@@ -180,6 +183,11 @@ fn upgraded(machine: &Machine) {
         "monitor",
         "route",
     ]);
+    let heard = |what: &str| machine.say(&["cat", "/root/routes"]).contains(what);
+    eventually("ip monitor tells of routes", || {
+        machine.say(&["ip", "route", "replace", MARKER, "dev", "near0"]);
+        heard(MARKER).then_some(())
+    });
     install(machine, VERSIONS[1]);
     assert!(samples(machine) >= window, "{} of {window} samples are left", samples(machine));
     assert_ne!(machine.property("MainPID"), steward, "it runs the new program");
@@ -190,6 +198,8 @@ fn upgraded(machine: &Machine) {
     assert_eq!(known(), before);
     assert_eq!(happened(machine), Vec::<String>::new(), "{}", machine.journal());
     assert_eq!(routes(machine), way);
+    machine.say(&["ip", "route", "del", MARKER]);
+    eventually("it still does", || heard("Deleted").then_some(()));
     let seen = machine.say(&["cat", "/root/routes"]);
     assert!(!seen.contains("10.20.0.0/16"), "routes were touched:\n{seen}");
     machine.say(&["systemctl", "stop", "watch"]);

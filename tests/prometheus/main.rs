@@ -202,9 +202,13 @@ fn alerts() {
 
 fn dashboard() {
     let site = site();
+    // The far side's own address, which its kernel answers for.
+    let endpoint = "[[endpoint]]\nname = \"lab\"\naddress = \"192.0.2.11\"\ninterval = \"1s\"\ntimeout = \"5s\"\n";
+    site.write("adit.conf", &format!("{}\n{endpoint}", site.read("adit.conf")));
     let (_daemon, _far) = site.healthy();
     let watch = Watch::begin(&site);
     watch.await_scrape();
+    watch.eventually("an endpoint", |watch| !watch.query("adit_endpoint_rtt_seconds").is_empty());
     // All of the text was understood.
     let text = site.http("GET", "/metrics").2;
     let samples = text.lines().filter(|line| !line.starts_with('#')).count().to_string();
@@ -212,6 +216,9 @@ fn dashboard() {
         watch.query("scrape_samples_scraped{job=\"adit\"}").first().is_some_and(|sample| sample["value"][1] == *samples)
     });
     watch.eventually("a rate", |watch| watch.query("rate(adit_probes_sent_total[10s]) > 0").len() == 2);
+    watch.eventually("a rate of probes of endpoints", |watch| {
+        !watch.query("rate(adit_endpoint_probes_total[10s]) > 0").is_empty()
+    });
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let targets =
         dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array()).flatten();

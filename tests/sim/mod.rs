@@ -353,7 +353,7 @@ impl Sim {
         let settings = &self.tunnels[tunnel as usize];
         assert_eq!((destination, egress), (settings.onion.outer.far(), settings.egress));
         let far = &mut self.far[tunnel as usize];
-        far.router.legs += 1;
+        far.router.note(self.now, bytes);
         let unsent = match far.sending {
             Sending::Fine if bytes.len() > far.router.link => Some(Unsent::Refused(TOO_LONG)),
             Sending::Fine => None,

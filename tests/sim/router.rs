@@ -1,7 +1,9 @@
 //! What a far router does with the probes of a diagnosis, setting by setting (IPv4 in GRE).
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use adit::engine::Time;
 use adit::wire::Onion;
 
 use super::far::{answer_of, decapsulate, encapsulate};
@@ -28,6 +30,8 @@ pub(crate) struct Router {
     pub(crate) returns_inside: bool,
     /// And what is bare then arrives.
     pub(crate) leaks: bool,
+    /// Targets that answer no requests.
+    pub(crate) silent: Vec<IpAddr>,
     /// A flow of this identifier leads nowhere.
     pub(crate) pinned: Option<u16>,
     /// The longest packet that the path takes, and the longest that this side's link does.
@@ -35,6 +39,8 @@ pub(crate) struct Router {
     pub(crate) link: usize,
     /// So many probes have been sent.
     pub(crate) legs: u32,
+    /// Numbers that GRE packets among them bore, and when they came.
+    pub(crate) numbers: Vec<(Time, u32)>,
     /// Identifiers of requests, inside and bare, as connection tracking has them.
     tracked: BTreeSet<[u8; 2]>,
     tracked_bare: BTreeSet<[u8; 2]>,
@@ -53,10 +59,12 @@ impl Default for Router {
             near_drops_invalid: false,
             returns_inside: true,
             leaks: false,
+            silent: Vec::new(),
             pinned: None,
             path: 1500,
             link: 1500,
             legs: 0,
+            numbers: Vec::new(),
             tracked: BTreeSet::new(),
             tracked_bare: BTreeSet::new(),
         }
@@ -64,6 +72,14 @@ impl Default for Router {
 }
 
 impl Router {
+    /// A packet leaves for it; notes the number that it bears, if it is one of GRE without checksum and key.
+    pub(crate) fn note(&mut self, at: Time, sent: &[u8]) {
+        self.legs += 1;
+        if sent[9] == 47 && sent[20] == 0x10 {
+            self.numbers.extend(sent[24..].first_chunk().map(|number| (at, u32::from_be_bytes(*number))));
+        }
+    }
+
     /// What comes back for a packet.
     pub(crate) fn treat(&mut self, sent: &[u8], via: &Onion) -> Option<Vec<u8>> {
         if sent.len() > self.path {
@@ -75,9 +91,7 @@ impl Router {
         }
         let inner = decapsulate(sent);
         let (id, is_request) = ([inner[24], inner[25]], inner[20] == 8);
-        let is_of = |at: usize, address: std::net::IpAddr| {
-            std::net::IpAddr::from(*inner[at..].first_chunk::<4>().unwrap()) == address
-        };
+        let is_of = |at: usize, address: IpAddr| IpAddr::from(*inner[at..].first_chunk::<4>().unwrap()) == address;
         let own = [via.outer.far(), via.inner.far()];
         let from_outside = is_of(12, via.outer.local());
         let is_public = from_outside || is_of(16, via.outer.local());
@@ -86,7 +100,7 @@ impl Router {
         }
         if is_request {
             self.tracked.insert(id);
-            if !self.answers_requests {
+            if !self.answers_requests || self.silent.iter().any(|silent| is_of(16, *silent)) {
                 return None;
             }
         } else {

@@ -32,9 +32,9 @@ pub(super) struct History {
 impl History {
     /// Adds what has come between two looks at a tunnel.
     pub(super) fn note(&mut self, before: &Tunnel, now: &Tunnel) {
-        let point = if now.counters.lost > before.counters.lost {
+        let point = if now.samples.failure > before.samples.failure {
             Some(Point::Lost)
-        } else if now.counters.received > before.counters.received {
+        } else if now.samples.success > before.samples.success {
             now.rtt.map(|rtt| Point::Answered(rtt.last_us))
         } else {
             None

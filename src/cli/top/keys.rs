@@ -18,9 +18,10 @@ pub(super) enum Action {
 }
 
 /// All keys, for the help.
-pub(super) const HELP: [(&str, &str); 15] = [
+pub(super) const HELP: [(&str, &str); 17] = [
     ("arrows, j k", "another tunnel"),
     ("PgUp PgDn", "a page; in the pane: scroll it"),
+    ("Ctrl-B Ctrl-F", "the same"),
     ("g G, Home End", "the top (and stay there), the end"),
     ("Enter", "the pane of this tunnel"),
     ("Esc", "close it; end the search"),
@@ -33,6 +34,7 @@ pub(super) const HELP: [(&str, &str); 15] = [
     ("e", "the endpoints, and back"),
     ("Ctrl-L", "draw the screen anew"),
     ("Ctrl-Z", "suspend"),
+    ("? h F1", "these keys"),
     ("q, Ctrl-C", "quit"),
 ];
 
@@ -64,8 +66,9 @@ impl Model {
             'c' => return Some(Action::Quit),
             'z' => return Some(Action::Suspend),
             'l' => return Some(Action::Redraw),
-            'd' | 'f' if self.mode == Mode::Normal => self.turn(1),
-            'u' | 'b' if self.mode == Mode::Normal => self.turn(-1),
+            // Not `d` and `u`, as some programs have it: these are next to keys that drain.
+            'f' if self.mode == Mode::Normal => self.turn(1),
+            'b' if self.mode == Mode::Normal => self.turn(-1),
             _ => {}
         }
         None

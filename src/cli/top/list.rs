@@ -170,6 +170,15 @@ pub(super) fn marks(tunnel: &Tunnel, now: SystemTime) -> Vec<String> {
     marks
 }
 
+/// Why a tunnel is drained and for how long still, where that has been said.
+pub(super) fn terms(tunnel: &Tunnel, now: SystemTime) -> Option<String> {
+    let drain = tunnel.drain.as_ref().filter(|_| tunnel.drained)?;
+    let reason = drain.reason.as_deref().filter(|reason| !reason.is_empty()).map(printable);
+    let left = drain.until.and_then(|until| until.duration_since(now).ok());
+    let terms: Vec<String> = reason.into_iter().chain(left.map(|left| format!("{} left", short(left)))).collect();
+    (!terms.is_empty()).then(|| terms.join(", "))
+}
+
 fn drained(tunnel: &Tunnel, now: SystemTime) -> String {
     let drain = tunnel.drain.as_ref();
     let reason = drain.and_then(|drain| drain.reason.as_deref()).filter(|reason| !reason.is_empty());

@@ -123,8 +123,7 @@ impl Shell {
     }
 
     fn settle(&mut self) -> io::Result<()> {
-        let room = view::room(&self.model, self.screen.terminal.size()?);
-        self.model.settle(room);
+        view::settle(&mut self.model, self.screen.terminal.size()?, self.look);
         Ok(())
     }
 

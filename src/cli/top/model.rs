@@ -7,12 +7,14 @@ use serde_json::Value;
 
 use super::history::{History, Samples};
 use super::order::{Only, Sort};
-use super::tunnel::{State, Tunnel};
+use super::tunnel::{Drain, State, Tunnel};
 use crate::cli::events;
 use crate::cli::text::printable;
 
 /// Events kept of each tunnel.
 const TOLD: usize = 50;
+/// Events kept that may be newer than the answer that is waited for.
+const FRESH: usize = 10_000;
 /// Tunnels whose samples are kept.
 const CLOSE: usize = 64;
 
@@ -73,7 +75,7 @@ pub(super) enum Change {
 
 impl Change {
     /// The question before it is made.
-    pub(super) fn question(&self) -> String {
+    fn question(&self) -> String {
         match self {
             Self::Drain { name, down: false } => format!("Drain {}, as costly as degraded?", printable(name)),
             Self::Drain { name, down: true } => format!("Drain {}, as costly as down?", printable(name)),
@@ -165,7 +167,7 @@ pub(super) struct Model {
     told: BTreeMap<String, VecDeque<Told>>,
     pub(super) last_told: Option<Told>,
     /// What has happened since the tunnels were asked for.
-    fresh: Vec<Value>,
+    fresh: VecDeque<Value>,
     is_dirty: bool,
 }
 
@@ -199,7 +201,7 @@ impl Model {
             samples: BTreeMap::new(),
             told: BTreeMap::new(),
             last_told: None,
-            fresh: Vec::new(),
+            fresh: VecDeque::new(),
             is_dirty: false,
         }
     }
@@ -221,7 +223,10 @@ impl Model {
             Update::Event(event) => {
                 self.apply(&event);
                 self.tell(&event);
-                self.fresh.push(event);
+                if self.fresh.len() == FRESH {
+                    self.fresh.pop_front();
+                }
+                self.fresh.push_back(event);
             }
             Update::Close { name, explanation, routes } => {
                 if self.samples.len() >= CLOSE && !self.samples.contains_key(&name) {
@@ -285,7 +290,8 @@ impl Model {
             }
             Some("drain") => {
                 tunnel.drained = event["drained"] == true;
-                tunnel.drain = None;
+                let reason = event["reason"].as_str().map(str::to_owned);
+                tunnel.drain = tunnel.drained.then(|| Drain { reason, until: moment(&event["until"]) });
             }
             _ => return,
         }
@@ -307,6 +313,16 @@ impl Model {
         self.last_told = Some(told);
     }
 
+    /// The question before a change is made. Another drain takes the place of the one that holds, with its end and its
+    /// reason, which nobody should lose unasked.
+    pub(super) fn question(&self, change: &Change) -> String {
+        let question = change.question();
+        let Change::Drain { name, .. } = change else { return question };
+        let row = self.places.get(name).and_then(|&place| self.rows.get(place));
+        let held = row.and_then(|row| super::list::terms(&row.tunnel, self.now));
+        held.map_or_else(|| question.clone(), |held| format!("{question} (in place of: {held})"))
+    }
+
     /// The latest events of a tunnel, the newest first.
     pub(super) fn told_of(&self, name: &str) -> impl Iterator<Item = &Told> {
         self.told.get(name).into_iter().flatten().rev()
@@ -326,6 +342,12 @@ impl Model {
     #[cfg(test)]
     pub(super) const fn is_settled(&self) -> bool {
         !self.is_dirty
+    }
+
+    /// Events that are kept until the next answer.
+    #[cfg(test)]
+    pub(super) fn fresh(&self) -> usize {
+        self.fresh.len()
     }
 
     /// Makes the list that is shown of what has come, for a screen with so many lines for it.
@@ -402,6 +424,11 @@ impl Model {
     pub(super) fn visible(&self) -> impl Iterator<Item = (&Row, bool)> {
         let lines = self.shown.iter().enumerate().skip(self.top).take(self.page);
         lines.filter_map(|(line, &place)| Some((self.rows.get(place)?, line == self.cursor)))
+    }
+
+    /// The pane's last line is this: it is scrolled no further.
+    pub(super) fn settle_pane(&mut self, last: u16) {
+        self.scroll = self.scroll.min(last);
     }
 
     /// What is to be looked at closely.

@@ -117,6 +117,8 @@ fn explained(it: &Value, now: SystemTime) -> Vec<Line<'static>> {
             ));
         }
     }
+    let labels = std::iter::once("targets").chain(std::iter::repeat(""));
+    lines.extend(labels.zip(crate::cli::targets::lines(it)).map(|(label, text)| labelled(label, text)));
     if it["counters"].is_object() {
         lines.push(labelled("counted", printable(&crate::cli::status::counted(&it["counters"]))));
     }

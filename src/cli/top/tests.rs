@@ -39,7 +39,7 @@ fn tunnel(name: &str, state: &str, loss: f64, rtt: u64) -> Value {
         "window": { "seconds": 300, "samples": 31, "failures": 2, "loss_ratio": loss },
         "last_30": { "samples": 30, "failures": 2 },
         "rtt": { "last_us": rtt, "min_us": 790, "mean_us": 820, "p99_us": 1400, "jitter_us": 31 },
-        "counters": { "sent": 412, "received": 410, "lost": 2 },
+        "counters": { "sent": 412, "received": 410, "lost": 2 }, "samples": { "success": 410, "failure": 2 },
         "last_failure": { "at": text_of(50), "reason": "timeout" },
         "reason": "rule 3: 2 of 31 samples failed in 300 s", "something": { "new": true },
     })
@@ -78,7 +78,7 @@ fn keys(model: &mut Model, letters: &str) -> Option<Action> {
 }
 
 fn drawn(model: &mut Model, (width, height): (u16, u16), look: Look) -> Buffer {
-    model.settle(view::room(model, Size { width, height }));
+    view::settle(model, Size { width, height }, look);
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| view::draw(frame, model, look)).unwrap();
     terminal.backend().buffer().clone()
@@ -127,7 +127,12 @@ fn close(name: &str, samples: &[Option<u64>]) -> Update {
             "inconclusive": [{ "at": text_of(10), "fault": "stall", "reason": "this host was busy" }],
             "next": [{ "to": "degraded", "rule": 2, "needs": "3 successes", "earliest": text_of(68) }],
             "last_reject": null, "last_hint": { "at": text_of(40), "reason": "host unreachable" },
-            "counters": { "sent": 412, "lost": 2 },
+            "counters": { "sent": 412, "lost": 2 }, "quorum": 1, "targets": [
+                { "target": "192.0.2.1", "sent": 206, "answered": 206, "lost": 0, "lost_in_a_row": 0, "rtt_us": 900,
+                  "last_answer": text_of(60) },
+                { "target": "192.0.2.2", "sent": 206, "answered": 0, "lost": 206, "lost_in_a_row": 206, "rtt_us": null,
+                  "last_answer": null },
+            ],
         }),
         routes: json!({ "routes": [route("10.20.0.0/16", 254, true), route("10.30.0.0/16", 7, false)] }),
     }
@@ -178,8 +183,10 @@ fn a_screen_of_forty_columns() {
 fn a_screen_of_two_hundred_columns_has_the_pane_beside_the_list() {
     let mut model = model(&four());
     let mut answer = four();
-    answer[0]["counters"]["received"] = json!(411);
-    answer[1]["counters"]["lost"] = json!(3);
+    answer[0]["samples"]["success"] = json!(411);
+    // One of several targets does not answer, which is no failure.
+    answer[0]["counters"]["lost"] = json!(3);
+    answer[1]["samples"]["failure"] = json!(3);
     model.take(told(&answer));
     let shown = screen(&mut model, (200, 24));
     assert_eq!(
@@ -223,17 +230,28 @@ fn the_pane_has_all_about_one_tunnel() {
         "",
         "becomes   degraded (rule 2) after 3 successes; in 3s at the earliest",
         "hint      25s ago: host unreachable",
+        "targets   any 1 of 2 must answer",
+        "          192.0.2.1: 206 of 206 answered, 0 lost, rtt 0.90 ms",
+        "          192.0.2.2: 0 of 206 answered, 206 lost, silent",
         "counted   412 sent, 2 lost",
         "route     10.20.0.0/16  100 + 1 000 000 = 1 000 100  <- traffic  installed",
         "route     10.30.0.0/16 in table 7  100 + 1 000 000 = 1 000 100  installed",
         "events    35s ago: fra-1: degraded -> down; all of the last 3 samples failed",
         "within 1s; penalty 1 000 000",
     ];
-    assert_eq!(screen(&mut model, (80, 24))[2..20], expected);
+    assert_eq!(screen(&mut model, (80, 24))[2..23], expected);
     let narrow = screen(&mut model, (40, 10));
     assert_eq!(narrow[2], "✗ fra-1 is down since 35s");
     code(&mut model, KeyCode::PageDown);
     assert_ne!(screen(&mut model, (40, 10))[2], "✗ fra-1 is down since 35s", "it scrolls");
+    for _ in 0..20 {
+        code(&mut model, KeyCode::PageDown);
+        screen(&mut model, (40, 10));
+    }
+    let end = screen(&mut model, (40, 10));
+    assert!(end[8].starts_with("within 1s; penalty"), "to the end, however often a line is broken: {end:#?}");
+    code(&mut model, KeyCode::PageUp);
+    assert_ne!(screen(&mut model, (40, 10)), end, "and from there back at once");
     code(&mut model, KeyCode::Down);
     assert_eq!(model.focus(), Focus::Tunnel(chosen(&model).to_owned()), "the pane follows the cursor");
     code(&mut model, KeyCode::Esc);
@@ -397,6 +415,61 @@ fn a_drain_is_told_with_its_reason_and_how_long_it_lasts() {
     assert!(shown[6].ends_with("drained"), "{}", shown[6]);
     model.take(Update::Event(json!({ "kind": "drain", "tunnel": "ams-1", "drained": false, "penalty": 0 })));
     assert!(screen(&mut model, (120, 24))[0].ends_with("1 drained"));
+    // As the event tells it, before there is another answer.
+    model.take(Update::Event(json!({
+        "kind": "drain", "tunnel": "ams-1", "drained": true, "penalty": 500_000, "as": "degraded", "reason": "new optics",
+        "until": text_of(185), "by": 0,
+    })));
+    let shown = screen(&mut model, (120, 24));
+    assert!(shown.iter().any(|line| line.contains("drained (2m 0s left): new o")), "{shown:#?}");
+}
+
+#[test]
+fn a_drain_that_another_takes_the_place_of_is_named_in_the_question() {
+    let mut tunnels = four();
+    tunnels[1]["drained"] = json!(true);
+    tunnels[1]["drain"] = json!({ "reason": "new line card\u{1b}", "until": text_of(125), "by": "root" });
+    tunnels[2]["drained"] = json!(true);
+    let mut model = model(&tunnels);
+    let mut question = |key: &str| {
+        keys(&mut model, key);
+        let shown = screen(&mut model, (120, 24))[23].clone();
+        code(&mut model, KeyCode::Esc);
+        shown
+    };
+    let held = "(in place of: new line card\\u{1b}, 1m 0s left)  y/n";
+    assert_eq!(question("d"), format!("Drain fra-1, as costly as degraded? {held}"));
+    assert_eq!(question("D"), format!("Drain fra-1, as costly as down? {held}"));
+    assert_eq!(question("u"), "Let traffic come back to fra-1?  y/n");
+    assert_eq!(question("jd"), "Drain 東京-1, as costly as degraded?  y/n", "of this one nothing has been said");
+}
+
+#[test]
+fn events_that_no_answer_comes_for_are_not_kept_for_ever() {
+    let mut model = model(&four());
+    model.take(Update::Asking);
+    (0..12_000).for_each(|second| model.take(transition("ams-1", "healthy", "down", second)));
+    assert_eq!(model.fresh(), 10_000);
+    model.take(told(&four()));
+    model.settle(20);
+    assert_eq!((model.counts.0, model.fresh()), ([2, 1, 1, 0], 0), "the newest are those that hold");
+}
+
+#[test]
+fn every_key_that_moves_a_page_is_in_the_help_and_none_of_them_is_next_to_a_drain() {
+    let mut model = model(&four());
+    let mut control = |letter| {
+        model.press(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
+        model.settle(20);
+        chosen(&model).to_owned()
+    };
+    assert_eq!(['d', 'f', 'u', 'b'].map(&mut control), ["fra-1", "ams-1", "ams-1", "fra-1"]);
+    for key in ["?", "h"] {
+        keys(&mut model, key);
+        let shown = screen(&mut model, (80, 24)).join("\n");
+        assert!(shown.contains("Ctrl-B Ctrl-F") && shown.contains("? h F1") && shown.contains("q, Ctrl-C"), "{shown}");
+        code(&mut model, KeyCode::Esc);
+    }
 }
 
 #[test]

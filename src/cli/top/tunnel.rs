@@ -64,7 +64,7 @@ pub(super) struct Tunnel {
     pub(super) window: Window,
     pub(super) last_30: Last,
     pub(super) rtt: Option<Rtt>,
-    pub(super) counters: Counters,
+    pub(super) samples: Samples,
     pub(super) last_failure: Option<Dated>,
     pub(super) reason: String,
 }
@@ -116,9 +116,9 @@ pub(super) struct Rtt {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Counters {
-    pub(super) received: u64,
-    pub(super) lost: u64,
+pub(super) struct Samples {
+    pub(super) success: u64,
+    pub(super) failure: u64,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

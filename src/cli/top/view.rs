@@ -1,10 +1,11 @@
 //! A model as a screen.
 
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect, Size};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Position, Rect, Size};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Borders, Clear, Paragraph, Wrap};
+use ratatui::widgets::{Block, Borders, Clear, Paragraph, Widget, Wrap};
 
 use super::endpoints;
 use super::keys::HELP;
@@ -24,6 +25,47 @@ const WORDS: usize = 72;
 /// A picture of the tunnels that is older than this says so.
 const OLD: u64 = 3;
 
+/// Makes the model fit a screen of this size: the list that is shown, and how far the pane is scrolled.
+pub(super) fn settle(model: &mut Model, size: Size, look: Look) {
+    model.settle(room(model, size));
+    if model.pane && model.scroll > 0 && model.mode != Mode::Endpoints {
+        let [_, body, _] = areas(Rect::from((Position::ORIGIN, size)), alarms(model).len());
+        let area = pane_area(body);
+        let last = wrapped(pane::lines(model, usize::from(area.width), look), area.width).saturating_sub(area.height);
+        model.settle_pane(last);
+    }
+}
+
+/// How many lines these become where each is so wide at most. Only the widget knows where it breaks a line: so it draws
+/// them, where nobody looks.
+fn wrapped(lines: Vec<Line<'static>>, width: u16) -> u16 {
+    if width == 0 {
+        return 0;
+    }
+    // Of two lines that follow each other by a break, more than one width is full.
+    let most: usize = lines.iter().map(|line| 2 * line.width() / usize::from(width) + 1).sum();
+    let height = u16::try_from(most).unwrap_or(u16::MAX);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    Paragraph::new(lines).wrap(Wrap { trim: false }).render(buffer.area, &mut buffer);
+    let is_used = |&y: &u16| (0..width).any(|x| buffer[(x, y)].symbol() != " ");
+    (0..buffer.area.height).rev().find(is_used).map_or(0, |last| last + 1)
+}
+
+/// The head, what is looked at, and the last line.
+fn areas(area: Rect, alarms: usize) -> [Rect; 3] {
+    let above = u16::try_from(2 + alarms).unwrap_or(u16::MAX);
+    Layout::vertical([Constraint::Length(above), Constraint::Min(0), Constraint::Length(1)]).areas(area)
+}
+
+/// The list and the pane beside each other.
+fn both(body: Rect) -> [Rect; 2] {
+    Layout::horizontal([Constraint::Length(LIST), Constraint::Min(0)]).areas(body)
+}
+
+fn pane_area(body: Rect) -> Rect {
+    if body.width < BOTH { body } else { Block::new().borders(Borders::LEFT).inner(both(body)[1]) }
+}
+
 /// How many lines the list has for tunnels, on a screen of this size.
 pub(super) fn room(model: &Model, size: Size) -> usize {
     let around = 4 + alarms(model).len();
@@ -33,9 +75,7 @@ pub(super) fn room(model: &Model, size: Size) -> usize {
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, look: Look) {
     let alarms = alarms(model);
-    let above = u16::try_from(2 + alarms.len()).unwrap_or(u16::MAX);
-    let parts = [Constraint::Length(above), Constraint::Min(0), Constraint::Length(1)];
-    let [head, body, foot] = Layout::vertical(parts).areas(frame.area());
+    let [head, body, foot] = areas(frame.area(), alarms.len());
     let columns = usize::from(head.width);
     let mut lines = vec![counts(model, columns, look), choice(model, columns, look)];
     lines.extend(alarms.into_iter().map(|text| Line::styled(look.fit(&text, columns), look.alarm())));
@@ -56,15 +96,13 @@ fn draw_body(frame: &mut Frame<'_>, model: &Model, body: Rect, look: Look) {
     } else if body.width < BOTH {
         draw_pane(frame, model, body, look);
     } else {
-        let [left, right] = Layout::horizontal([Constraint::Length(LIST), Constraint::Min(0)]).areas(body);
+        let [left, right] = both(body);
         draw_list(frame, model, left, look);
-        let border = Block::new().borders(Borders::LEFT);
-        let inner = border.inner(right);
         // Its line is none of ASCII.
         if look.unicode {
-            frame.render_widget(border, right);
+            frame.render_widget(Block::new().borders(Borders::LEFT), right);
         }
-        draw_pane(frame, model, inner, look);
+        draw_pane(frame, model, pane_area(body), look);
     }
 }
 
@@ -87,10 +125,8 @@ fn nothing(model: &Model) -> String {
 }
 
 fn draw_pane(frame: &mut Frame<'_>, model: &Model, area: Rect, look: Look) {
-    let lines = pane::lines(model, usize::from(area.width), look);
-    let last = u16::try_from(lines.len().saturating_sub(1)).unwrap_or(u16::MAX);
-    let pane = Paragraph::new(lines).wrap(Wrap { trim: false });
-    frame.render_widget(pane.scroll((model.scroll.min(last), 0)), area);
+    let pane = Paragraph::new(pane::lines(model, usize::from(area.width), look)).wrap(Wrap { trim: false });
+    frame.render_widget(pane.scroll((model.scroll, 0)), area);
 }
 
 /// How many tunnels there are, by state, the worst first.
@@ -154,7 +190,7 @@ fn footer(model: &Model, room: usize, look: Look) -> Line<'static> {
         (Mode::Question(change), _) => {
             // The answer's keys are seen, however long the name is.
             let keys = "  y/n";
-            let question = look.fit(&change.question(), room.saturating_sub(width(keys)));
+            let question = look.fit(&model.question(change), room.saturating_sub(width(keys)));
             Line::styled(format!("{question}{keys}"), Modifier::REVERSED | Modifier::BOLD)
         }
         (Mode::Search, _) => Line::raw(look.fit("type a part of a name  Enter keep it  Esc end the search", room)),

@@ -21,7 +21,7 @@ fn keys() -> Vec<Key> {
             "admin_group",
             said("the name of a group"),
             Usual::Else("nobody but root and the daemon's own user"),
-            "Its members may change things: drain, reload, install keys. They must be members of `socket_group`, too, \
+            "Its members may change things: drain, diagnose, reload, install keys. They must be members of `socket_group`, too, \
              if that is written.",
         ),
         key(

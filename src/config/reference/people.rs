@@ -50,7 +50,8 @@ fn what() -> Vec<Key> {
             "repeat",
             times(&defaults::NOTIFY_REPEAT_RANGE),
             Usual::Else("5 min for states, an hour for `slo`"),
-            "The same of the same tunnel is told once in so long, the next time with how often it was.",
+            "The same of the same tunnel is told once in so long, the next time with how often it was. Beside `on` it is about \
+             states, and `slo` keeps its hour.",
         ),
     ]
 }

@@ -96,7 +96,7 @@ fn kernel() -> Vec<Key> {
             plain(false),
             "`true`: an unreachable route of the highest metric for each prefix, so that nothing leaks past dead tunnels.",
         ),
-        key("on_exit", words(&["keep", "remove"]), quoted("keep"), "What becomes of the routes when adit stops."),
+        key("on_exit", words(&["keep", "remove"]), quoted("keep"), "What becomes of the routes when adit stops, to be started anew by an upgrade, too."),
         key(
             "reconcile_interval",
             times(&defaults::RECONCILE_RANGE),

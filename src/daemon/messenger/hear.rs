@@ -68,12 +68,16 @@ struct Line {
     reason: Option<String>,
     missed: Option<u64>,
     since: Option<u64>,
+    drained: Option<bool>,
+    #[serde(default)]
+    removed: u64,
 }
 
 /// One line; `None` if it is of nobody whom we know.
 fn read(line: &[u8]) -> Option<Heard> {
     let text = std::str::from_utf8(line).ok()?;
-    let Line { id, at, kind, tunnel, from, to, reason, missed, since } = serde_json::from_str(text).ok()?;
+    let Line { id, at, kind, tunnel, from, to, reason, missed, since, drained, removed } =
+        serde_json::from_str(text).ok()?;
     let what = match kind.as_str() {
         "gap" => return Some(Heard::Gap { missed, anew: since.is_some() }),
         "transition" => {
@@ -81,6 +85,8 @@ fn read(line: &[u8]) -> Option<Heard> {
             let (tunnel, from, to) = (tunnel?, state(from)?, state(to)?);
             What::Transition { tunnel, from, to, reason: reason.unwrap_or_default(), json: text.to_owned() }
         }
+        "drain" => What::Drain { tunnel: tunnel?, drained: drained? },
+        "reload" if removed > 0 => What::Removed,
         "start" => What::Start,
         _ => What::Other,
     };
@@ -106,27 +112,68 @@ struct Tunnel {
     reason: String,
     drained: bool,
     checked: bool,
-    counters: Counters,
+    samples: Samples,
 }
 
 #[derive(Deserialize)]
-struct Counters {
-    received: u64,
-    lost: u64,
+struct Samples {
+    success: u64,
+    failure: u64,
 }
 
 /// Looks at all tunnels.
 pub(super) async fn look(socket: PathBuf) -> io::Result<Vec<Seen>> {
     let bytes = client::get(&socket, "/v1/tunnels").await?;
-    let Tunnels { tunnels } = serde_json::from_slice(&bytes).map_err(io::Error::other)?;
+    Ok(seen(&bytes)?)
+}
+
+fn seen(bytes: &[u8]) -> serde_json::Result<Vec<Seen>> {
+    let Tunnels { tunnels } = serde_json::from_slice(bytes)?;
     let seen = |tunnel: Tunnel| Seen {
         tunnel: tunnel.name,
         state: tunnel.state,
         since: wall(&tunnel.since).unwrap_or_default(),
         reason: tunnel.reason,
         counts: tunnel.checked && !tunnel.drained,
-        received: tunnel.counters.received,
-        lost: tunnel.counters.lost,
+        drained: tunnel.drained,
+        successes: tunnel.samples.success,
+        failures: tunnel.samples.failure,
     };
     Ok(tunnels.into_iter().map(seen).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_samples_and_not_each_target_s_probe() {
+        // Two of three targets suffice, and one has been dead for ever.
+        let tunnel = serde_json::json!({
+            "name": "ams-1", "state": "healthy", "since": "2026-11-30T00:54:25Z", "reason": "rule 4", "drained": false,
+            "checked": true, "counters": { "sent": 1_200, "received": 800, "lost": 400 },
+            "samples": { "success": 399, "failure": 1 },
+        });
+        let answer = serde_json::json!({ "tunnels": [tunnel] }).to_string();
+        let seen = seen(answer.as_bytes()).unwrap();
+        assert_eq!((seen[0].successes, seen[0].failures, seen[0].counts), (399, 1, true));
+    }
+
+    fn what(line: &str) -> Option<What> {
+        match read(line.as_bytes()) {
+            Some(Heard::Event(event)) => Some(event.what),
+            Some(Heard::Gap { .. }) | None => None,
+        }
+    }
+
+    #[test]
+    fn drains_and_removals_are_heard_of() {
+        let drained = |drained| Some(What::Drain { tunnel: "ams-1".to_owned(), drained });
+        let head = r#""id":7,"at":"2026-11-30T12:00:00.123Z","kind""#;
+        let drain = r#""drain","tunnel":"ams-1","penalty":0"#;
+        assert_eq!(what(&format!(r#"{{{head}:{drain},"drained":true,"as":"down"}}"#)), drained(true));
+        assert_eq!(what(&format!(r#"{{{head}:{drain},"drained":false}}"#)), drained(false));
+        let reload = |removed| what(&format!(r#"{{{head}:"reload","kept":1,"removed":{removed},"reason":null}}"#));
+        assert_eq!([reload(0), reload(2)], [Some(What::Other), Some(What::Removed)]);
+    }
 }

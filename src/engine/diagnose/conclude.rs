@@ -1,11 +1,13 @@
 //! From what was found to one sentence: which leg fails, at which end, and what to change there.
 
+use std::net::IpAddr;
+
 use serde::Serialize;
 
 use super::findings::{Findings, LegView, Longer, Part, Stray};
 use super::words::{
     altered, at_fault, deaf, echo_filter, encapsulation, leak, near_filter, reply, return_path, reverse_path,
-    tunnel_key, underlay, well, wrong_key_in,
+    silent_target, silent_targets, tunnel_key, underlay, well, wrong_key_in,
 };
 use crate::wire::{Direction, Encapsulation, Kind, Reject, Style};
 
@@ -27,6 +29,8 @@ pub enum Culprit {
     TunnelKey,
     /// Keys or SPIs of ESP.
     Association,
+    /// The tunnel carries packets, but too few of its targets answer.
+    Target,
     /// The far router takes what leads out of the tunnel, and does not put answers into it.
     ReturnPath,
     /// Answers come another way than they must.
@@ -57,7 +61,7 @@ pub enum Culprit {
 
 impl Culprit {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::None,
         Self::Local,
         Self::Deaf,
@@ -65,6 +69,7 @@ impl Culprit {
         Self::Encapsulation,
         Self::TunnelKey,
         Self::Association,
+        Self::Target,
         Self::ReturnPath,
         Self::Leak,
         Self::ReplyFilter,
@@ -115,7 +120,7 @@ pub struct Conclusion {
 /// What was found means this.
 #[must_use]
 pub fn conclude(it: &Findings) -> Conclusion {
-    let steps = [not_sent, answered, astray, refused, by_style, no_answer_inside];
+    let steps = [not_sent, by_target, answered, astray, refused, by_style, no_answer_inside];
     steps.into_iter().find_map(|step| step(it)).unwrap_or_else(|| deaf(it).unwrap_or_else(|| underlay(it)))
 }
 
@@ -138,6 +143,39 @@ impl Findings {
 
     pub(super) fn own(&self) -> impl Iterator<Item = &LegView> {
         self.legs_of(&[Part::Regular, Part::Fresh], self.style.kind, self.style.direction)
+    }
+
+    /// The probes of regular ones' style to the other targets.
+    fn others(&self) -> impl Iterator<Item = &LegView> {
+        self.legs_of(&[Part::Target], self.style.kind, self.style.direction)
+    }
+
+    fn is_own_answered(&self) -> bool {
+        self.own().any(|leg| leg.answered > 0)
+    }
+
+    /// Where the first target is not answered, those that are; else the first.
+    pub(super) fn answering(&self) -> impl Iterator<Item = &LegView> {
+        let is_first = self.is_own_answered();
+        let first = self.own().filter(move |_| is_first);
+        first.chain(self.others().filter(move |leg| !is_first && leg.answered > 0))
+    }
+
+    /// How many targets there are.
+    pub(super) fn targets(&self) -> usize {
+        1 + self.others().count()
+    }
+
+    /// Those that say nothing.
+    pub(super) fn silent_targets(&self) -> Vec<IpAddr> {
+        let first = Some(self.inner.far()).filter(|_| !self.is_own_answered());
+        let others = self.others().filter(|leg| leg.answered == 0).map(|leg| leg.target);
+        first.into_iter().chain(others).collect()
+    }
+
+    /// Whether as many targets answer as must.
+    pub(super) fn is_met(&self) -> bool {
+        self.targets() - self.silent_targets().len() >= self.quorum
     }
 
     pub(super) fn part(&self, part: Part) -> Option<&LegView> {
@@ -173,27 +211,70 @@ fn not_sent(it: &Findings) -> Option<Conclusion> {
     Some(at_fault(Culprit::Local, End::Near, sentence, [format!("on this host: {hint}")]))
 }
 
-/// The tunnel's own style is answered: what may be wrong all the same.
-fn answered(it: &Findings) -> Option<Conclusion> {
-    if !it.own().any(|leg| leg.answered > 0) {
+/// The tunnel carries packets to somebody, and too few targets answer.
+fn by_target(it: &Findings) -> Option<Conclusion> {
+    let silent = it.silent_targets();
+    let carries = silent.len() < it.targets() || it.answers(Part::Router);
+    // That is more than silence: it says what is wrong with its answers, or with a style.
+    let is_known = !it.is_own_answered()
+        && (it.own().any(|leg| leg.astray.is_some())
+            || it.style.kind == Kind::Reply && it.is_answered(Kind::Request, it.style.direction));
+    if it.is_met() || !carries || is_known {
         return None;
     }
+    deaf(it).or_else(|| Some(silent_target(it, &silent)))
+}
+
+/// The tunnel's own style is answered: what may be wrong all the same.
+fn answered(it: &Findings) -> Option<Conclusion> {
+    if !it.is_own_answered() && !it.is_met() {
+        return None;
+    }
+    let found = [pinned, lossy, black_hole].into_iter().find_map(|step| step(it));
+    Some(found.unwrap_or_else(|| well(it)))
+}
+
+fn pinned(it: &Findings) -> Option<Conclusion> {
     let regular = it.part(Part::Regular)?;
-    if regular.sent > 0 && regular.answered == 0 {
+    if it.is_own_answered() && regular.sent > 0 && regular.answered == 0 {
         let sentence = "probes with a fresh identifier are answered and those with the regular one are not: a \
                         stateful device on the way has pinned it to a flow that leads nowhere"
             .to_owned();
         let remedy = [
-            "at the far router, or the firewall before it: conntrack -D -p icmp".to_owned(),
+            format!(
+                "at the far router, or the firewall before it: conntrack -D {}",
+                it.by_family("-p icmp", "-f ipv6 -p icmpv6")
+            ),
             "or wait: after 10 failures in a row regular probes take another identifier".to_owned(),
         ];
         return Some(at_fault(Culprit::Identifier, End::Path, sentence, remedy));
     }
+    None
+}
+
+fn lossy(it: &Findings) -> Option<Conclusion> {
+    let (sent, answered) =
+        it.answering().fold((0, 0), |(sent, answered), leg| (sent + leg.sent, answered + leg.answered));
+    // A third, and not only one. Long packets are lost as well then, whatever the MTU.
+    if sent - answered >= (sent / 3).max(2) {
+        let sentence = format!("{} answers, but loses probes: {answered} of {sent} were answered", it.name);
+        let remedy = [
+            format!("on the way: mtr {} shows where packets are lost", it.outer.far()),
+            "at the far router: is ICMP policed there, or is a link full?".to_owned(),
+        ];
+        return Some(at_fault(Culprit::Loss, End::Path, sentence, remedy));
+    }
+    None
+}
+
+fn black_hole(it: &Findings) -> Option<Conclusion> {
     if let Some(mtu) = it.mtu.filter(|mtu| mtu.longer == Longer::Lost) {
         let sentence = format!(
-            "packets of up to {} bytes pass through {}, longer ones vanish on the way and nobody says so: an MTU \
+            "packets of up to {} bytes pass through {}{}, longer ones vanish on the way and nobody says so: an MTU \
              black hole",
-            mtu.inner, it.name
+            mtu.inner,
+            it.name,
+            mtu.between()
         );
         let device = it.device.as_deref().unwrap_or("DEV");
         let remedy = [
@@ -202,16 +283,7 @@ fn answered(it: &Findings) -> Option<Conclusion> {
         ];
         return Some(at_fault(Culprit::Mtu, End::Both, sentence, remedy));
     }
-    let (sent, answered) = it.own().fold((0, 0), |(sent, answered), leg| (sent + leg.sent, answered + leg.answered));
-    if sent - answered >= 2 {
-        let sentence = format!("{} answers, but loses probes: {answered} of {sent} were answered", it.name);
-        let remedy = [
-            format!("on the way: mtr {} shows where packets are lost", it.outer.far()),
-            "at the far router: is ICMP policed there, or is a link full?".to_owned(),
-        ];
-        return Some(at_fault(Culprit::Loss, End::Path, sentence, remedy));
-    }
-    Some(well(it))
+    None
 }
 
 /// Answers come, but not as they must.
@@ -279,7 +351,7 @@ fn no_answer_inside(it: &Findings) -> Option<Conclusion> {
 pub fn notes(it: &Findings) -> Vec<String> {
     use Direction::Bidirectional;
     let mut notes = Vec::new();
-    let is_well = it.own().any(|leg| leg.answered > 0);
+    let is_well = it.is_own_answered() || it.is_met();
     if !it.is_checked {
         notes.push("it is not checked (enabled = false), so it is unknown and carries no penalty".to_owned());
     }
@@ -289,9 +361,17 @@ pub fn notes(it: &Findings) -> Vec<String> {
     if is_well && it.style.kind == Kind::Request && it.is_silent(Kind::Reply, Bidirectional) {
         notes.push("type = \"reply\" would fail here: the far router does not route echo replies back".to_owned());
     }
+    let silent = it.silent_targets();
+    if it.is_met() && !silent.is_empty() {
+        notes.push(format!("{}, which is no failure", silent_targets(it, &silent)));
+    }
     match it.mtu {
         Some(mtu) if mtu.longer == Longer::Told => {
-            notes.push(format!("the path says itself that {} bytes are its MTU, {} inside", mtu.outer, mtu.inner));
+            let about = mtu.between();
+            notes.push(format!(
+                "the path says itself that {} bytes are its MTU, {} inside{about}",
+                mtu.outer, mtu.inner
+            ));
         }
         _ => {}
     }

@@ -1,5 +1,6 @@
 //! What a diagnosis has found: plain values that borrow nothing.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -82,6 +83,8 @@ pub struct LegView {
     /// The style of its probes.
     #[serde(flatten, serialize_with = "in_words")]
     pub style: Style,
+    /// The far address inside: what requests go to, and replies come from.
+    pub target: IpAddr,
     /// Bytes of the packet as it leaves this program.
     pub length: usize,
     /// Bytes of the packet inside.
@@ -127,6 +130,20 @@ pub struct Mtu {
     pub outer: usize,
     /// What became of longer ones.
     pub longer: Longer,
+    /// The shortest longer packet inside that was not answered.
+    pub fails: Option<usize>,
+}
+
+impl Mtu {
+    /// Between which lengths the limit lies, in words, if it was not found to the byte.
+    pub(super) fn between(self) -> String {
+        match self.fails {
+            Some(fails) if fails > self.inner + 1 => {
+                format!(" (the limit lies between {} and {fails}: there was no time to look closer)", self.inner)
+            }
+            Some(_) | None => String::new(),
+        }
+    }
 }
 
 /// What became of packets that were too long.
@@ -156,6 +173,8 @@ pub struct Findings {
     pub outer: Ends,
     /// The ends of regular probes inside.
     pub inner: Ends,
+    /// So many targets must answer.
+    pub quorum: usize,
     /// The kernel's tunnel device.
     pub device: Option<String>,
     /// The SPI of probes, and that of answers.
@@ -201,6 +220,7 @@ pub(super) fn gather<'a>(
         style: onion.style,
         outer: onion.outer,
         inner: onion.inner,
+        quorum: settings.targets.as_ref().map_or(1, |targets| targets.quorum),
         device: None,
         spis: pair.map(|pair| [pair.outbound.spi(), pair.inbound.spi()]),
         any_return: settings.check.return_path == ReturnPath::Any,
@@ -224,6 +244,7 @@ fn view<'a>(prober: &Prober, leg: &Leg, brings: &impl Fn(Path) -> Option<&'a str
     LegView {
         leg: part,
         style,
+        target: leg.inner.far(),
         length: leg.encapsulation.length(prober.settings.onion.outer.family(), length),
         inner_length: length,
         sent: leg.sent(),
@@ -262,5 +283,5 @@ fn mtu(prober: &Prober, legs: &[Leg]) -> Option<Mtu> {
         Some(_) if is_told => Longer::Told,
         Some(_) => Longer::Lost,
     };
-    Some(Mtu { inner, outer, longer })
+    Some(Mtu { inner, outer, longer, fails })
 }

@@ -31,13 +31,26 @@ pub enum Part {
     Tracked,
     /// A reply-style probe from an address that is not the far router's own.
     Foreign,
+    /// The tunnel's style to one of several targets, beside the first.
+    Target,
+    /// The tunnel's style to the far router itself, where the target is another.
+    Router,
     /// A long probe.
     Size,
 }
 
 impl Part {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Underlay, Self::Regular, Self::Fresh, Self::Tracked, Self::Foreign, Self::Size];
+    pub const ALL: [Self; 8] = [
+        Self::Underlay,
+        Self::Regular,
+        Self::Fresh,
+        Self::Tracked,
+        Self::Foreign,
+        Self::Target,
+        Self::Router,
+        Self::Size,
+    ];
 }
 
 /// One probe of a leg.

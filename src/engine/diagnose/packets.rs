@@ -141,5 +141,5 @@ impl Engine {
 /// the tunnel's own then, which no regular probe will have.
 fn sequence(prober: &mut Prober, leg: &Leg, next: u64, now: Time) -> u64 {
     let is_numbered = leg.encapsulation.gre().is_some_and(|options| options.sequence);
-    if is_numbered { prober.in_flight.skip(now) } else { next }
+    if is_numbered { prober.skip(now) } else { next }
 }

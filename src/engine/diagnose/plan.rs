@@ -68,7 +68,23 @@ pub(super) fn styles(prober: &Prober, bearings: &Bearings, now: Time, [known, fr
             legs.extend(foreign.map(|onion| inside(Part::Foreign, &onion, identifier(nth + 8), now)));
         }
     }
+    let others = (16..).zip(others(prober, bearings));
+    legs.extend(others.map(|(nth, (part, onion))| inside(part, &onion, identifier(nth), now)));
     legs
+}
+
+/// The tunnel's style to its further targets, and to the far router itself where that is no target: so that a target
+/// that is dead is told from a tunnel that is.
+fn others(prober: &Prober, bearings: &Bearings) -> impl Iterator<Item = (Part, Onion)> {
+    let own = &prober.settings.onion;
+    let further = prober.settings.targets.as_ref().map_or(&[][..], |targets| &targets.further);
+    let router = match own.style.direction {
+        Direction::Bidirectional => bearings.inside.map(Ends::far),
+        Direction::Unidirectional => Some(own.outer.far()).filter(|_| knows_endpoints(own)),
+    };
+    let router = router.filter(|router| *router != own.inner.far() && !further.contains(router));
+    let all = further.iter().map(|target| (Part::Target, *target)).chain(router.map(|router| (Part::Router, router)));
+    all.filter_map(|(part, far)| Ends::new(own.inner.local(), far).map(|inner| (part, Onion { inner, ..own.clone() })))
 }
 
 /// The inner addresses of a direction, if they are known.
@@ -139,16 +155,16 @@ pub(super) fn between(prober: &Prober, legs: &[Leg], now: Time) -> Vec<Leg> {
 pub(super) fn limits(legs: &[Leg]) -> Option<(usize, Option<usize>)> {
     let sizes = || legs.iter().filter(|leg| leg.part == Part::Size);
     sizes().next()?;
-    let shortest = legs.iter().filter(|leg| leg.part == Part::Regular || leg.part == Part::Fresh);
+    let shortest = legs.iter().filter(|leg| [Part::Regular, Part::Fresh, Part::Target].contains(&leg.part));
     let answered = sizes().chain(shortest).filter(|leg| leg.answers() > 0).map(|leg| leg.length).max()?;
     let not = sizes().filter(|leg| leg.answers() == 0 && leg.length > answered).map(|leg| leg.length).min();
     Some((answered, not))
 }
 
-/// The leg whose style long probes have: the tunnel's own, if it is answered.
+/// The leg whose style and target long probes have: the tunnel's own, if it is answered.
 fn carrier<'a>(prober: &Prober, legs: &'a [Leg]) -> Option<&'a Leg> {
     let own = legs.iter().filter(|leg| leg.style == prober.settings.onion.style);
-    let mut own = own.filter(|leg| [Part::Regular, Part::Fresh].contains(&leg.part));
+    let mut own = own.filter(|leg| [Part::Regular, Part::Fresh, Part::Target].contains(&leg.part));
     own.find(|leg| leg.answers() > 0)
 }
 

@@ -1,5 +1,7 @@
 //! Conclusions in words: one sentence each, and what to change at which end, with the command.
 
+use std::net::IpAddr;
+
 use super::conclude::{Conclusion, Culprit, End};
 use super::findings::{Findings, Part};
 use crate::wire::{Direction, Encapsulation, Family};
@@ -16,7 +18,7 @@ impl Findings {
     }
 
     /// What is called otherwise in IPv6, inside the tunnel.
-    fn by_family(&self, v4: &'static str, v6: &'static str) -> &'static str {
+    pub(super) fn by_family(&self, v4: &'static str, v6: &'static str) -> &'static str {
         match self.inner.family() {
             Family::V4 => v4,
             Family::V6 => v6,
@@ -28,9 +30,19 @@ impl Findings {
         self.by_family("icmp type echo-reply", "icmpv6 type echo-reply")
     }
 
-    /// A setting of the far router's tunnel device.
-    fn far_setting(&self, setting: &str, value: u8) -> String {
-        format!("at the far router: sysctl -w net.ipv4.conf.DEV.{setting}={value} (DEV is its tunnel device)")
+    /// A setting of the far router's tunnel device. IPv6 has none of those that matter here.
+    fn far_setting(&self, setting: &str, value: u8) -> Option<String> {
+        (self.inner.family() == Family::V4).then(|| {
+            format!("at the far router: sysctl -w net.ipv4.conf.DEV.{setting}={value} (DEV is its tunnel device)")
+        })
+    }
+
+    /// What makes the far router refuse a source that it has a better way to.
+    fn source_check(&self) -> String {
+        self.far_setting("rp_filter", 0).map_or_else(
+            || "at the far router: nft list ruleset: look for a rule with fib saddr . iif oif missing drop".to_owned(),
+            |setting| setting + ", and the same of net.ipv4.conf.all: the higher one holds",
+        )
     }
 }
 
@@ -44,8 +56,9 @@ pub(super) fn at_fault(
 }
 
 pub(super) fn well(it: &Findings) -> Conclusion {
-    let rtt = it.own().filter_map(|leg| leg.rtt_us).min().unwrap_or(0);
-    let mtu = it.mtu.map(|mtu| format!(", and packets of up to {} bytes pass", mtu.inner)).unwrap_or_default();
+    let rtt = it.answering().filter_map(|leg| leg.rtt_us).min().unwrap_or(0);
+    let mtu = it.mtu.map(|mtu| format!(", and packets of up to {} bytes pass{}", mtu.inner, mtu.between()));
+    let mtu = mtu.unwrap_or_default();
     let sentence =
         format!("{} is well: its probes are answered in {}.{:02} ms{mtu}", it.name, rtt / 1_000, rtt % 1_000 / 10);
     Conclusion { ok: true, culprit: Culprit::None, end: End::None, sentence, remedy: Vec::new() }
@@ -86,18 +99,20 @@ pub(super) fn reply(it: &Findings) -> Conclusion {
     }
     if it.answers(Part::Foreign) {
         let why = "their source is an address of its own (they pass with another source)";
-        let remedy = [it.far_setting("accept_local", 1), request()];
-        return at_fault(Culprit::AcceptLocal, End::Far, sentence(why), remedy);
+        if let Some(setting) = it.far_setting("accept_local", 1) {
+            return at_fault(Culprit::AcceptLocal, End::Far, sentence(why), [setting, request()]);
+        }
+        // No setting of IPv6 does that, so it is a rule.
+        let rule = "at the far router: nft list ruleset: look for a rule that drops sources of its own".to_owned();
+        return at_fault(Culprit::Forwarding, End::Far, sentence(why), [rule, request()]);
     }
     let why = "it does not forward between its tunnel and itself";
-    let mut remedy = vec![
-        format!(
-            "at the far router: sysctl -w {}=1",
-            it.by_family("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
-        ),
-        it.far_setting("accept_local", 1),
-        format!("at the far router: nft list ruleset: the forward chain must accept {}", it.echo_reply()),
-    ];
+    let mut remedy = vec![format!(
+        "at the far router: sysctl -w {}=1",
+        it.by_family("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
+    )];
+    remedy.extend(it.far_setting("accept_local", 1));
+    remedy.push(format!("at the far router: nft list ruleset: the forward chain must accept {}", it.echo_reply()));
     if it.is_esp() {
         remedy.insert(0, "at the far router: ip xfrm policy needs one with dir fwd for these addresses".to_owned());
     }
@@ -127,6 +142,28 @@ pub(super) fn echo_filter(it: &Findings) -> Conclusion {
     at_fault(Culprit::EchoFilter, End::Far, sentence, remedy)
 }
 
+/// Which of how many targets say nothing, and how many may.
+pub(super) fn silent_targets(it: &Findings, silent: &[IpAddr]) -> String {
+    let names: Vec<String> = silent.iter().map(IpAddr::to_string).collect();
+    let (count, all, names, quorum) = (silent.len(), it.targets(), names.join(", "), it.quorum);
+    let are = if count == 1 { "is" } else { "are" };
+    format!("{count} of {all} targets {are} silent: {names}; quorum {quorum}")
+}
+
+pub(super) fn silent_target(it: &Findings, silent: &[IpAddr]) -> Conclusion {
+    let (local, first) = (it.inner.local(), silent.first().copied().unwrap_or(it.inner.far()));
+    let (what, other) = match it.targets() {
+        1 => (format!("its target {first} is silent"), "another target"),
+        _ => (silent_targets(it, silent), "other targets, or a lower quorum"),
+    };
+    let remedy = [
+        format!("at the far router: ping {first}: is it up, and does it answer requests?"),
+        format!("at {first}: ip route get {local} must lead back to the far router"),
+        format!("on this host: or write {other} under [tunnel.health_check]"),
+    ];
+    at_fault(Culprit::Target, End::Far, format!("{} carries packets, but {what}", it.name), remedy)
+}
+
 pub(super) fn return_path(it: &Findings) -> Conclusion {
     let (local, far) = (it.inner.local(), it.inner.far());
     let sentence = format!(
@@ -148,10 +185,7 @@ pub(super) fn reverse_path(it: &Findings) -> Conclusion {
         it.name,
         it.outer.local()
     );
-    let remedy = [
-        it.far_setting("rp_filter", 0) + ", and the same of net.ipv4.conf.all: the higher one holds",
-        "on this host: or write direction = \"bidirectional\"".to_owned(),
-    ];
+    let remedy = [it.source_check(), "on this host: or write direction = \"bidirectional\"".to_owned()];
     at_fault(Culprit::ReversePath, End::Far, sentence, remedy)
 }
 
@@ -214,8 +248,7 @@ pub(super) fn encapsulation(it: &Findings, hint: &str) -> Conclusion {
     let knows = it.part(Part::Underlay).is_some();
     let alive = if knows { format!("{far} answers a bare ping, but ") } else { String::new() };
     let hinted = if hint.is_empty() { String::new() } else { format!("; {hint}") };
-    let rp_filter = it.style.direction == Direction::Unidirectional;
-    let rp_filter = rp_filter.then(|| it.far_setting("rp_filter", 0) + ", and of conf.all: the higher one holds");
+    let source_check = (it.style.direction == Direction::Unidirectional).then(|| it.source_check());
     if it.is_esp() && !it.was_answered {
         let [out, inward] = it.spis.unwrap_or_default();
         let sentence = format!(
@@ -228,7 +261,7 @@ pub(super) fn encapsulation(it: &Findings, hint: &str) -> Conclusion {
              wrong key; if neither counts, nothing arrives"
                 .to_owned(),
         ];
-        return at_fault(Culprit::Association, End::Far, sentence, remedy.into_iter().chain(rp_filter));
+        return at_fault(Culprit::Association, End::Far, sentence, remedy.into_iter().chain(source_check));
     }
     let before = if it.was_answered { "any more" } else { "at all" };
     let lives = if it.is_esp() { " (an IKE daemon may go on calling it alive)" } else { "" };
@@ -258,7 +291,7 @@ pub(super) fn encapsulation(it: &Findings, hint: &str) -> Conclusion {
             ));
         }
     }
-    at_fault(Culprit::Encapsulation, End::Path, sentence, remedy.into_iter().chain(rp_filter))
+    at_fault(Culprit::Encapsulation, End::Path, sentence, remedy.into_iter().chain(source_check))
 }
 
 pub(super) fn deaf(it: &Findings) -> Option<Conclusion> {

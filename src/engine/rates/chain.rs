@@ -14,6 +14,8 @@ const DEVIATION: f64 = 0.1 / 3.464_101_615_137_754_6;
 const FAR: f64 = 6.0;
 /// More work than this would be noticed.
 const WORK: f64 = 1e7;
+/// A probability that is known by the mean time alone.
+const RARE: f64 = 1e-9;
 
 /// The chain.
 #[derive(Debug, Clone)]
@@ -45,23 +47,28 @@ impl Chain {
     }
 
     /// The mean number of steps from a clean window to two failures in one.
+    #[expect(clippy::cast_precision_loss, reason = "no more than the intervals of a day")]
     pub(super) fn mean(&self) -> f64 {
         let kept = 1.0 - self.loss;
-        let each = (0..).zip(&self.apart).map(|(place, apart)| apart * self.loss * self.kept(self.first + place - 1));
-        let beyond = self.kept(self.first + self.apart.len() - 1);
-        let missed: f64 = each.sum::<f64>() + beyond;
+        // That the next loss is in time; by what it is rather than by what is missing to 1, which would have no digits
+        // where losses are very rare.
+        let sure = -((self.first as f64 - 1.0) * (-self.loss).ln_1p()).exp_m1();
+        let each = (self.first..).zip(&self.apart).map(|(ago, apart)| (1.0 - apart) * self.loss * self.kept(ago - 1));
+        let in_time: f64 = sure + each.sum::<f64>();
         // To the first loss; and if that is a single one, to the next, again and again while the next is too late.
         let single = kept * kept;
-        1.0 / self.loss + single / (self.loss * (1.0 - missed * single))
+        let ends = self.loss * (2.0 - self.loss) + single * in_time;
+        1.0 / self.loss + single / (self.loss * ends)
     }
 
     /// The probability that it has happened within so many steps.
     pub(super) fn within(&self, steps: f64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "small")]
         let width = self.apart.len() as f64 + 4.0;
-        if steps * width > WORK {
-            // By then it is the same at each step.
-            return -(-steps / self.mean()).exp_m1();
+        let mean = self.mean();
+        if steps * width > WORK || steps < mean * RARE {
+            // By then it is the same at each step; and what is this rare would have no digits below.
+            return -(-steps / mean).exp_m1();
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded above")]
         let steps = steps.round() as usize;
@@ -114,6 +121,18 @@ mod tests {
             let within = chain.within(chain.mean());
             assert!((0.58..0.64).contains(&within), "{window} {loss}: {within}");
             assert!(chain.within(0.0).abs() < 1e-12 && chain.within(40.0 * chain.mean()) > 0.999_999);
+        }
+    }
+
+    #[test]
+    fn losses_that_are_very_rare_have_their_digits() {
+        // Two failures in a window come of one loss and another in that window, or beside it at once.
+        for loss in [1e-9, 1e-18, 1e-48] {
+            let (chain, window) = (Chain::new(30.0, loss), 30.0);
+            let mean = 1.0 / loss / (loss * (window + 2.0));
+            assert!((chain.mean() / mean - 1.0).abs() < 0.05, "{loss}: {} {mean}", chain.mean());
+            let within = chain.within(1_000.0);
+            assert!((within * chain.mean() / 1_000.0 - 1.0).abs() < 1e-6, "{loss}: {within}");
         }
     }
 

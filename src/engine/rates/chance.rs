@@ -7,7 +7,7 @@ use super::Bounds;
 use super::beat::Beat;
 use super::chain::Chain;
 use super::tail::{cluster, tail};
-use crate::engine::health::{Ratio, Rules};
+use crate::engine::health::Rules;
 use crate::engine::settings::Check;
 
 /// Of the number of regular probes in the long window no more than this many roots are ever missing, or too many.
@@ -16,7 +16,7 @@ const SWAY: f64 = 0.15;
 /// A check under random loss.
 #[derive(Debug)]
 pub(super) struct Chance {
-    /// The share that is lost.
+    /// The share of samples that fail.
     loss: f64,
     /// Seconds between two regular probes.
     interval: f64,
@@ -47,8 +47,7 @@ enum Down {
 }
 
 impl Chance {
-    pub(super) fn new(beat: &Beat, check: &Check, ratio: Ratio) -> Self {
-        let loss = f64::from(ratio.0) / 1e6;
+    pub(super) fn new(beat: &Beat, check: &Check, loss: f64) -> Self {
         let interval = check.interval.as_secs_f64();
         let window = check.rules.degraded_window.as_secs_f64() / interval;
         let down = Down::new(beat, check, loss);
@@ -90,7 +89,9 @@ impl Chance {
             Degraded::More { failures, probes, chain } => {
                 let [low, _] = tail(probes[0], self.loss, failures[1]);
                 // Where it is no more likely than `r` at each step, half of 1/r is the least that the mean can be.
-                let at_least = seconds(0.5 / self.alarms(failures[0], probes[1]));
+                // And each step brings so many failures on average, of which there must be enough (Wald's identity).
+                let each = self.loss * (1.0 + 2.0 * self.loss);
+                let at_least = seconds((0.5 / self.alarms(failures[0], probes[1])).max(failures[0] / each));
                 let at_least = chain.as_ref().map_or(at_least, |chain| seconds(chain.mean()));
                 // Rule 1 may come first.
                 let down = self.mean_to_down();

@@ -22,7 +22,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::api::{self, Answer, Asked, EventsQuery, Problem, busy};
 use super::guard;
 use super::serve::{FAREWELL, Peer, Places, REFUSED, Server, be_modest, visit};
-use super::{Handle, serve};
+use super::{Handle, endpoints, serve};
 
 /// Clients at once. A browser that shows the page takes two for a moment.
 const CLIENTS: usize = 24;
@@ -154,6 +154,7 @@ fn router(handle: Handle, address: SocketAddr, page: bool) -> Router {
             .route("/", get(status_page))
             .route("/v1/tunnels", get(api::tunnels))
             .route("/v1/routes", get(api::routes))
+            .route("/v1/endpoints", get(endpoints::all))
             .route("/v1/events", get(events))
             .route("/v1/healthz", get(api::healthz))
     } else {
