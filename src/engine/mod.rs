@@ -57,6 +57,7 @@ pub mod snapshot;
 mod time;
 mod timers;
 mod trouble;
+mod way;
 pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

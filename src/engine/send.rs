@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::event::Kind;
-use super::inflight::{Purpose, Standing};
+use super::inflight::{Probe, Purpose, Standing};
 use super::outbox::Item;
 use super::prober::Burst;
 use super::rounds::Going;
@@ -192,13 +192,7 @@ impl Engine {
         match unsent {
             Unsent::LocalFault(error) => {
                 let Some(probe) = prober.in_flight.settle(sequence, Standing::Inconclusive) else { return };
-                let wait = prober.back_off(now, "send");
-                let not_after = match probe.purpose {
-                    Purpose::Regular => probe.sent,
-                    Purpose::Burst => probe.sent + prober.settings.check.rules.down_window,
-                };
-                prober.queued |= probe.purpose == Purpose::Regular;
-                self.outbox.delay(now + wait, Item { tunnel, purpose: probe.purpose, not_after });
+                self.put_off(now, tunnel, &probe);
                 let name = self.probers[tunnel as usize].settings.name.clone();
                 self.fault(now, Some(name), "send", error);
             }
@@ -209,6 +203,18 @@ impl Engine {
             }
         }
         self.rearm(tunnel);
+    }
+
+    /// Sends another in the place of a probe that this host had no room for, a while later.
+    pub(super) fn put_off(&mut self, now: Time, tunnel: u32, probe: &Probe) {
+        let prober = &mut self.probers[tunnel as usize];
+        let wait = prober.back_off(now, "send");
+        let not_after = match probe.purpose {
+            Purpose::Regular => probe.sent,
+            Purpose::Burst => probe.sent + prober.settings.check.rules.down_window,
+        };
+        prober.queued |= probe.purpose == Purpose::Regular;
+        self.outbox.delay(now + wait, Item { tunnel, purpose: probe.purpose, not_after });
     }
 
     fn refused(&mut self, now: Time, tunnel: u32, sequence: u64, failure: Failure) {
