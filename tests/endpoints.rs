@@ -168,6 +168,22 @@ fn law_1_a_forged_answer_only_counts() {
 }
 
 #[test]
+fn an_answer_that_is_seen_on_its_way_out_of_a_tunnel_too_is_no_refused_one() {
+    let mut sim = erp();
+    sim.host(ERP).through = Some(["203.0.113.10", "198.51.100.1"]);
+    sim.run_for(ms(2_000));
+    let erp = view(&sim, "erp");
+    assert_eq!((erp.state, erp.counters.received, erp.counters.duplicate), (Reach::Reachable, 3, 0));
+    assert_eq!((erp.last_reject, sim.rejected(Reject::WrongPath)), (None, 0));
+
+    // Where nobody unwraps it, that is what people are to see.
+    sim.host(ERP).stays_wrapped = true;
+    sim.run_for(ms(610_000));
+    let erp = view(&sim, "erp");
+    assert_eq!((erp.state, erp.last_reject.unwrap().reason), (Reach::Unreachable, "wrong-path".to_owned()));
+}
+
+#[test]
 fn law_3_what_becomes_of_an_endpoint_moves_no_route_and_judges_no_tunnel() {
     let mut sim = Sim::new(vec![tunnel(0), tunnel(1)], vec![route(0), route(1)], 5);
     sim.engine.set_endpoints(Time::ZERO, vec![endpoint("erp", ERP)]);

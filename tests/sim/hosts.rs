@@ -32,6 +32,10 @@ pub(crate) struct Host {
     pub(crate) forges: bool,
     /// Answers come from another address.
     pub(crate) answers_from: Option<IpAddr>,
+    /// Answers come through a GRE tunnel between these outer addresses, and are seen on the way.
+    pub(crate) through: Option<[&'static str; 2]>,
+    /// The kernel has no device that would unwrap them.
+    pub(crate) stays_wrapped: bool,
     pub(crate) sending: Sending,
     /// When it was probed.
     pub(crate) probed: Vec<Time>,
@@ -48,6 +52,8 @@ impl Default for Host {
             copies: 1,
             forges: false,
             answers_from: None,
+            through: None,
+            stays_wrapped: false,
             sending: Sending::Fine,
             probed: Vec::new(),
             last: Vec::new(),
@@ -95,8 +101,25 @@ impl Sim {
         }
         let host = host.clone();
         let answer = answer(&host, destination, message);
+        if let Some([far, near]) = host.through {
+            self.inject(now + host.rtt, 0, tunnel, in_gre(far, near, &answer));
+        }
+        if host.stays_wrapped {
+            return;
+        }
         (0..host.copies).for_each(|_| self.inject(now + host.rtt, 0, tunnel, answer.clone()));
     }
+}
+
+/// A packet of IPv4 in GRE (RFC 2784) in IPv4.
+fn in_gre(from: &str, to: &str, packet: &[u8]) -> Vec<u8> {
+    let mut outer = with_header(from, to, &[&[0; 4], packet].concat());
+    // Another protocol than ICMP has no checksum where that would be, and that of the header is another.
+    outer[22..24].copy_from_slice(&[8, 0]);
+    (outer[9], outer[10], outer[11]) = (47, 0, 0);
+    let sum = util::checksum(&outer[..20], 5);
+    outer[10..12].copy_from_slice(&sum.to_be_bytes());
+    outer
 }
 
 /// The packet that comes back for a message.

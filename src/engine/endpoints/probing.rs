@@ -103,8 +103,11 @@ impl Engine {
         match reply {
             Ok(sequence) => {
                 watched.near = Some(near);
+                watched.last_reject.take_if(|(_, reject)| *reject == Reject::WrongPath);
                 self.endpoint_answered(at, number, sequence);
             }
+            // Through a tunnel that the kernel has a device for, too: it unwraps the answer, and hands it over once more.
+            Err(Reject::WrongPath) => watched.last_reject = Some((wall, Reject::WrongPath)),
             Err(reject) => {
                 watched.counters.forged += u64::from(reject == Reject::Tag);
                 watched.last_reject = Some((wall, reject));
