@@ -66,5 +66,7 @@ fn text<T: Serialize>(head: String, items: &[T], is_last: bool) -> Result<Bytes,
     if is_last {
         text.extend(b"]}");
     }
+    // It may wait for a client who does not read, and a buffer that grew holds up to twice what is in it.
+    text.shrink_to_fit();
     Ok(text.into())
 }

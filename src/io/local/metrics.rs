@@ -13,15 +13,25 @@ pub(super) use crate::engine::metrics::Metrics;
 use crate::engine::metrics::{Histogram, TunnelMetrics};
 use crate::engine::{Counters, State};
 
+/// What the lines of a tunnel take, about, with a name of usual length.
+const PER_TUNNEL: usize = 2_560;
+/// Likewise of a route, or an endpoint.
+const PER_LINES: usize = 384;
+/// All that there is once.
+const OWN: usize = 16 << 10;
+
 /// The text.
 ///
 /// # Errors
 /// None that the numbers could cause.
 pub(super) fn text(metrics: Metrics) -> Result<String, fmt::Error> {
+    // A text that grows on its way is copied, and there are two of it for a moment.
+    let room = OWN + PER_TUNNEL * metrics.tunnels.len() + PER_LINES * (metrics.routes.len() + metrics.endpoints.len());
     let mut registry = Registry::with_prefix("adit");
     registry.register_collector(Box::new(Snapshot(metrics)));
-    let mut text = String::new();
+    let mut text = String::with_capacity(room);
     encode(&mut text, &registry)?;
+    text.shrink_to_fit();
     Ok(text)
 }
 
