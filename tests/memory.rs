@@ -106,7 +106,7 @@ fn law_7_a_restart_forgets_nothing() {
     let mut after = restarted(&before, Duration::ZERO, before.tunnels.clone(), true);
     // The estimators and windows too; only what this run has counted begins anew.
     let rounded = |mut view: TunnelView| {
-        view.counters = Default::default();
+        (view.counters, view.samples) = Default::default();
         (view.last_failure, view.last_reject) = (None, None);
         view
     };
