@@ -76,8 +76,9 @@ use renewal::{Reloads, Renewal, Waiting};
 use spaces::Spaces;
 use steer::Steersman;
 
-/// How long questions are still answered after the end of probing.
-const FAREWELL: Duration = Duration::from_millis(100);
+/// How long questions are still answered after the end of probing: so long at least, and for followers of the events
+/// who have not heard of it yet.
+const FAREWELL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// The longest sleep.
 const IDLE: Duration = Duration::from_secs(60);
 /// Questions that may wait.
@@ -106,6 +107,8 @@ pub struct Daemon {
     outgoing: Vec<(Transmit, usize)>,
     questions: mpsc::Receiver<Question>,
     last_event: watch::Sender<u64>,
+    /// Whoever follows the events.
+    audience: watch::Sender<()>,
     record: Option<Recording>,
     state_dir: Option<PathBuf>,
     machine: Identity,
@@ -164,6 +167,7 @@ impl Daemon {
         let (ask, questions) = mpsc::channel(QUESTIONS);
         let (last_event, heard) = watch::channel(0);
         let (reload, reloads) = mpsc::channel(QUESTIONS);
+        let handle = Handle::new(ask, heard).reloading(reload);
         let recorder = clerk.as_ref().map_or_else(OnceLock::new, |clerk| OnceLock::from(clerk.recorder()));
         let reloads = Reloads::new(reloads, pulse.clone());
         let mut daemon = Self {
@@ -181,6 +185,7 @@ impl Daemon {
             outgoing: Vec::new(),
             questions,
             last_event,
+            audience: handle.audience(),
             record,
             protocol: plan.steering.as_ref().map(|steering| steering.kernel.protocol),
             state_dir: plan.state_dir,
@@ -201,7 +206,7 @@ impl Daemon {
         found.into_iter().try_for_each(|news| daemon.learn(news))?;
         daemon.hear_of_kernel();
         let kept = daemon.memory.as_ref().map(Memory::kept);
-        let handle = Handle::new(ask, heard).recording(Arc::clone(&daemon.recorder)).reloading(reload).keeping(kept);
+        let handle = handle.recording(Arc::clone(&daemon.recorder)).keeping(kept);
         Ok((daemon, handle, bound))
     }
 
@@ -280,13 +285,17 @@ impl Daemon {
     /// Answers for a moment longer: whoever follows the events has been woken by the last one, and
     /// is about to ask for it.
     async fn bid_farewell(&mut self) {
-        let answering = async {
-            while let Some(question) = self.questions.recv().await {
-                question(&mut self.engine, self.clock.now());
+        let (least, most) = FAREWELL;
+        let heard = async { tokio::join!(tokio::time::sleep(least), self.audience.closed()) };
+        let heard = tokio::time::timeout(most, heard);
+        tokio::pin!(heard);
+        loop {
+            tokio::select! {
+                // Some take nothing of what they are told: that is their loss.
+                _ = &mut heard => break,
+                Some(question) = self.questions.recv() => question(&mut self.engine, self.clock.now()),
             }
-        };
-        // To run out of time is how it ends, unless everybody has gone before.
-        let _ = tokio::time::timeout(FAREWELL, answering).await;
+        }
     }
 
     /// One wake-up, in the order that the engine asks for. Whether nothing is left to do.

@@ -13,14 +13,13 @@ use axum::{Extension, Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::admins::Admins;
 use super::list::{PIECE, list};
 use super::serve::{Peer, Places};
 use super::{Applied, EVENTS, Gap, Handle, NotReloaded, OPENAPI, diagnose, drain, endpoints, format, sa};
 use crate::config::{defaults::NAME_MAX, nearest};
-use crate::engine::event::Event;
+use crate::engine::event::{Event, Kind};
 use crate::engine::route_view::Whereabouts;
 use crate::engine::{Engine, Time};
 
@@ -266,21 +265,24 @@ async fn events(
         return Err(Problem::busy("too many clients follow the events; ask without follow, or again"));
     }
     peer.follows.store(place.is_some(), Ordering::Relaxed);
-    Ok(told(desk.handle, since, follow, place))
+    // The loop goes on until the last follower has heard of its end.
+    let heard = follow.then(|| desk.handle.audience().subscribe());
+    Ok(told(desk.handle, since, follow, (place, heard)))
 }
 
 /// The events after a number, one a line. One piece at a time, made when the client has taken the last: a slow one
-/// holds up itself.
-pub(super) fn told(handle: Handle, since: u64, follow: bool, place: Option<OwnedSemaphorePermit>) -> Response {
+/// holds up itself. What is `held` is let go of behind the last.
+pub(super) fn told(handle: Handle, since: u64, follow: bool, held: impl Send + 'static) -> Response {
     let next = move |(mut handle, since, over): (Handle, u64, bool)| {
-        let _taken = &place;
+        let _held = &held;
         async move {
             if over {
                 return None;
             }
             let (gap, events) = handle.events(since, follow).await?;
             let last = events.last().map_or(since, |event| event.id);
-            let over = !follow && events.len() < EVENTS;
+            let ended = matches!(events.last(), Some(Event { kind: Kind::Stop {}, .. }));
+            let over = ended || (!follow && events.len() < EVENTS);
             Some((lines(gap, &events), (handle, last, over)))
         }
     };

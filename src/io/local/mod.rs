@@ -104,6 +104,8 @@ pub type Asker = oneshot::Sender<Result<Applied, NotReloaded>>;
 pub struct Handle {
     questions: mpsc::Sender<Question>,
     last_event: watch::Receiver<u64>,
+    /// Whoever follows the events listens to this.
+    audience: watch::Sender<()>,
     /// Set as soon as the record of sequence numbers can be used.
     recorder: Arc<OnceLock<Recorder>>,
     reloads: Option<mpsc::Sender<Asker>>,
@@ -120,6 +122,7 @@ impl Handle {
         Self {
             questions,
             last_event,
+            audience: watch::Sender::new(()),
             recorder: Arc::default(),
             reloads: None,
             kept: None,
@@ -143,6 +146,13 @@ impl Handle {
     #[must_use]
     pub fn keeping(self, kept: Option<watch::Receiver<u64>>) -> Self {
         Self { kept, ..self }
+    }
+
+    /// What whoever follows the events listens to until they have heard of the last one: closed when there is nobody
+    /// left to tell.
+    #[must_use]
+    pub fn audience(&self) -> watch::Sender<()> {
+        self.audience.clone()
     }
 
     /// Waits until what this event has changed would survive a power cut; but not long for a disk that is slow to

@@ -201,5 +201,5 @@ async fn events(
         let why = "events are not followed over TCP: ask again with the last number as since, or use the local socket";
         return Err(Problem::new(StatusCode::BAD_REQUEST, why));
     }
-    Ok(api::told(handle, since, false, None))
+    Ok(api::told(handle, since, false, ()))
 }
