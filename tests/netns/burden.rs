@@ -110,13 +110,13 @@ fn ip(source: &str, destination: &str, protocol: u8, length: usize) -> Vec<u8> {
 }
 
 /// Holds up the prober's loop until it is let go.
-struct HeldUp {
+pub(crate) struct HeldUp {
     release: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl HeldUp {
-    fn new(prober: &Prober) -> Self {
+    pub(crate) fn new(prober: &Prober) -> Self {
         let (handle, (held, is_held), (release, released)) = (prober.handle(), mpsc::channel(), mpsc::channel());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -130,7 +130,7 @@ impl HeldUp {
         Self { release, thread }
     }
 
-    fn release(self) {
+    pub(crate) fn release(self) {
         self.release.send(()).unwrap();
         self.thread.join().unwrap();
     }

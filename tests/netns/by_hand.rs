@@ -58,10 +58,19 @@ impl Packet {
 
     pub(crate) fn set_outer_source(&mut self, source: IpAddr) {
         let IpAddr::V4(source) = source else { panic!("an IPv4 packet") };
-        self.bytes[12..16].copy_from_slice(&source.octets());
-        self.bytes[10..12].fill(0);
-        let sum = adit::wire::checksum::of(&self.bytes[..IP]);
-        self.bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        self.set_source(0, source);
+    }
+
+    pub(crate) fn set_inner_source(&mut self, source: Ipv4Addr) {
+        self.set_source(self.inner_at(), source);
+    }
+
+    fn set_source(&mut self, header: usize, source: Ipv4Addr) {
+        let header = &mut self.bytes[header..header + IP];
+        header[12..16].copy_from_slice(&source.octets());
+        header[10..12].fill(0);
+        let sum = adit::wire::checksum::of(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
     }
 
     pub(crate) fn set_key(&mut self, key: u32) {

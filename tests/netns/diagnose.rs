@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -22,7 +23,8 @@ use adit::wire::{Encapsulation, gre};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::by_hand::{Packet, Puppet, firewall, no_firewall};
+use crate::burden::HeldUp;
+use crate::by_hand::{Injector, Packet, Puppet, Tap, firewall, no_firewall};
 use crate::kit::{
     FarEnd, INNER, Pair, Prober, REPLY, REQUEST, REQUEST_BARE, eventually, patient, plan, seen_from_afar, tunnel,
 };
@@ -47,6 +49,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case("diagnose::an_identifier_that_is_pinned", an_identifier_that_is_pinned),
         case("diagnose::a_path_that_loses_half", a_path_that_loses_half),
         case("diagnose::a_mark_that_nobody_makes", a_mark_that_nobody_makes),
+        case("diagnose::answers_that_come_back_changed", answers_that_come_back_changed),
+        case("diagnose::a_host_that_lost_what_came_meanwhile", a_host_that_lost_what_came_meanwhile),
         case("diagnose::the_command_from_end_to_end", the_command_from_end_to_end),
         case("diagnose::one_at_a_time_and_no_sample", one_at_a_time_and_no_sample),
         case("diagnose::a_disabled_tunnel_and_one_without_keys", a_disabled_tunnel_and_one_without_keys),
@@ -59,7 +63,14 @@ fn calm(style: adit::wire::Style) -> Tunnel {
 }
 
 fn diagnose(prober: &Prober) -> Diagnosis {
-    let number = prober.ask(|engine, now| engine.begin_diagnosis(now, engine.find(NAME).unwrap())).unwrap();
+    end(prober, begin(prober))
+}
+
+fn begin(prober: &Prober) -> u32 {
+    prober.ask(|engine, now| engine.begin_diagnosis(now, engine.find(NAME).unwrap())).unwrap()
+}
+
+fn end(prober: &Prober, number: u32) -> Diagnosis {
     let mut found = None;
     eventually("the end of a diagnosis", || {
         match prober.ask(move |engine, _| engine.take_diagnosis(number)) {
@@ -292,6 +303,38 @@ fn a_mark_that_nobody_makes() {
     ours.check.mark_key = Some(Key::new([5; 16]));
     let (_far, prober) = (FarEnd::start(&pair, std::slice::from_ref(&ours)), Prober::start(&pair, &[ours]));
     is(&diagnose(&prober), Culprit::Mark, End::Far);
+}
+
+/// By something that fills checksums in again, as what changes packets on the way does.
+fn answers_that_come_back_changed() {
+    let payload: fn(&mut Packet) = |answer| answer.change(|payload| payload[30] ^= 1);
+    let address: fn(&mut Packet) = |answer| answer.set_inner_source(Ipv4Addr::new(10, 99, 0, 1));
+    for change in [payload, address] {
+        let pair = Pair::new();
+        let _back = Puppet::start(&pair.far, move |probe| {
+            let mut answer = Packet::answer(probe);
+            change(&mut answer);
+            vec![answer.outward()]
+        });
+        let it = diagnose(&Prober::start(&pair, &[calm(REQUEST)]));
+        is(&it, Culprit::Altered, End::Far);
+    }
+}
+
+/// Nobody answers through the tunnel; but who could say so, when this host's own queue has overflowed?
+fn a_host_that_lost_what_came_meanwhile() {
+    let pair = Pair::new();
+    let tap = Tap::open(&pair.far);
+    let prober = Prober::start(&pair, &[calm(REQUEST)]);
+    let mut stale = Packet::answer(&tap.take(1)[0]);
+    stale.change(|payload| payload[24..32].fill(0xEE));
+    let (injector, volley) = (Injector::open(&pair.far), vec![stale.outward(); 500]);
+    let number = begin(&prober);
+    let held = HeldUp::new(&prober);
+    (0..40).for_each(|_| injector.send(&volley));
+    held.release();
+    is(&end(&prober, number), Culprit::Deaf, End::Near);
+    is(&diagnose(&prober), Culprit::Encapsulation, End::Path);
 }
 
 fn the_command_from_end_to_end() {

@@ -120,8 +120,9 @@ pub struct Conclusion {
 /// What was found means this.
 #[must_use]
 pub fn conclude(it: &Findings) -> Conclusion {
-    let steps = [not_sent, by_target, answered, astray, refused, by_style, no_answer_inside];
-    steps.into_iter().find_map(|step| step(it)).unwrap_or_else(|| deaf(it).unwrap_or_else(|| underlay(it)))
+    // What a full queue has lost may have been the answers, and what filled it is no evidence.
+    let steps = [not_sent, by_target, answered, astray, deaf, refused, by_style, no_answer_inside];
+    steps.into_iter().find_map(|step| step(it)).unwrap_or_else(|| underlay(it))
 }
 
 impl Findings {
@@ -343,7 +344,7 @@ fn no_answer_inside(it: &Findings) -> Option<Conclusion> {
     if !it.answers(Part::Underlay) && it.part(Part::Underlay).is_some() {
         return None;
     }
-    deaf(it).or_else(|| Some(encapsulation(it, hint)))
+    Some(encapsulation(it, hint))
 }
 
 /// What is worth knowing beside the conclusion.
