@@ -13,7 +13,7 @@ use crate::crowd::{Crowd, MANY};
 use crate::kit::holds_within;
 use crate::process::{Canary, most_memory};
 use crate::site::Site;
-use crate::table::{Row, lent, row};
+use crate::table::{Row, elsewhere, lent, row};
 use crate::world::Case;
 
 pub(crate) fn rows(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
@@ -54,6 +54,18 @@ pub(crate) fn rows(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
             "fault_39_a_client_that_never_rests",
             "the longest answers, wrong names and refused changes, without a pause on 32 threads; likewise",
             Attack::Busy,
+        ),
+        elsewhere(
+            39,
+            "over TCP, where what is measured and the page are served, nothing can be changed",
+            "netns",
+            "web::nothing_can_be_changed",
+        ),
+        elsewhere(
+            39,
+            "and whoever fills all of its places takes none of the local socket's",
+            "netns",
+            "web::whoever_fills_it_locks_nobody_out_of_the_socket",
         ),
     ]
 }

@@ -14,7 +14,7 @@ use crate::process::{Stopped, status, text_of};
 use crate::site::{Site, TUNNELS};
 use crate::steering::stage::Stage;
 use crate::steering::witness::Witness;
-use crate::table::{Row, elsewhere, lent, none, row};
+use crate::table::{Row, elsewhere, lent, row};
 use crate::world::Case;
 
 pub(crate) fn rows(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
@@ -83,9 +83,24 @@ fn local_cause(netns: &mut dyn FnMut(&str) -> Case) -> Vec<Row> {
             "ends_whoever_wants::a_raw_socket",
         ),
         elsewhere(40, "and read and write no file but its own", "sandbox", "refuses::a_file_of_the_system_to_be_read"),
-        none(
+        elsewhere(
             43,
-            "there is no bus. Whoever wants events elsewhere follows the local socket, where who is slow holds up nobody else (39)",
+            "there is no bus: who wants events follows the local socket (39), or is told by `[[notify]]`. A program that \
+             hangs is killed with all that it began, and holds up neither probes nor whoever else is told",
+            "netns",
+            "notify::a_program_that_hangs_is_killed_with_all_that_it_began_and_holds_nobody_up",
+        ),
+        elsewhere(
+            43,
+            "a webhook that fails is tried again; no secret of it is logged",
+            "netns",
+            "notify::a_webhook_that_fails_is_tried_again_and_no_secret_is_logged",
+        ),
+        elsewhere(
+            43,
+            "what could not be told before a crash is told afterwards as what has come of it, and nothing twice",
+            "netns",
+            "notify::after_a_kill_of_everything_nothing_is_told_twice_and_what_has_come_of_it_is_told",
         ),
     ]
 }

@@ -118,7 +118,7 @@ fn main() -> ExitCode {
     let (checked, document) = (table::check(&rows), table::document(&rows));
     let trials = rows.into_iter().filter_map(|row| match row.proof {
         Proof::Trial(case, load) => Some((load, case)),
-        Proof::Elsewhere(..) | Proof::None => None,
+        Proof::Elsewhere(..) => None,
     });
     let (mut loud, mut quiet): (Vec<_>, Vec<_>) = trials.partition(|(load, _)| *load == Load::Loud);
     // While one waits to be alone no other begins: so these come last.

@@ -66,8 +66,6 @@ pub(crate) enum Proof {
     Trial(Case, Load),
     /// A trial of another folder of `tests`: of `lab`, which has a kernel with GRE and ESP, say.
     Elsewhere(&'static str, &'static str),
-    /// Why the fault cannot happen here.
-    None,
 }
 
 /// What a trial does to the machine.
@@ -94,11 +92,6 @@ pub(crate) const fn elsewhere(number: usize, promise: &'static str, folder: &'st
     Row { number, promise, proof: Proof::Elsewhere(folder, name) }
 }
 
-/// A row that does not apply, and why.
-pub(crate) const fn none(number: usize, why: &'static str) -> Row {
-    Row { number, promise: why, proof: Proof::None }
-}
-
 fn number_of(name: &str) -> usize {
     let digits = name.strip_prefix("fault_").and_then(|rest| rest.get(..2));
     digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{name} does not begin with fault_NN"))
@@ -109,7 +102,7 @@ impl Row {
     pub(crate) fn needing(self, needs: impl FnOnce(Case) -> Case) -> Self {
         match self.proof {
             Proof::Trial(case, load) => Self { proof: Proof::Trial(needs(case), load), ..self },
-            Proof::Elsewhere(..) | Proof::None => self,
+            Proof::Elsewhere(..) => self,
         }
     }
 
@@ -117,7 +110,7 @@ impl Row {
     pub(crate) fn alone(self) -> Self {
         match self.proof {
             Proof::Trial(case, _) => Self { proof: Proof::Trial(case, Load::Loud), ..self },
-            Proof::Elsewhere(..) | Proof::None => self,
+            Proof::Elsewhere(..) => self,
         }
     }
 
@@ -125,7 +118,6 @@ impl Row {
         match &self.proof {
             Proof::Trial(case, _) => format!("`{}`", case.name),
             Proof::Elsewhere(folder, name) => format!("`{name}` of `tests/{folder}`"),
-            Proof::None => "does not apply".to_owned(),
         }
     }
 }
@@ -182,7 +174,7 @@ pub(crate) fn check(rows: &[Row]) -> Result<(), String> {
         match &row.proof {
             Proof::Trial(case, _) if !names.insert(case.name.clone()) => return Err(format!("{} twice", case.name)),
             Proof::Elsewhere(folder, name) => is_there(folder, name)?,
-            Proof::Trial(..) | Proof::None => {}
+            Proof::Trial(..) => {}
         }
     }
     Ok(())
@@ -194,7 +186,7 @@ fn is_there(folder: &str, name: &str) -> Result<(), String> {
     let text = files.flatten().filter_map(|file| std::fs::read_to_string(file.path()).ok());
     // One of many of a kind is named by both.
     let (kind, own) = name.rsplit_once("::").unwrap_or(("", name));
-    let quoted = format!("\"{own}\"");
-    let found = text.into_iter().any(|text| text.contains(kind) && text.contains(&quoted));
+    let [whole, quoted] = [name, own].map(|name| format!("\"{name}\""));
+    let found = text.into_iter().any(|text| text.contains(&whole) || text.contains(kind) && text.contains(&quoted));
     if found { Ok(()) } else { Err(format!("tests/{folder} has no {name}")) }
 }
