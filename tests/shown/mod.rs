@@ -5,7 +5,8 @@
 //! | comment | the block below |
 //! | --- | --- |
 //! | `<!-- run: PLACE -->` | commands, run at that place (a network namespace), by `sh -e` |
-//! | `<!-- file: PLACE PATH -->` | a file, written there |
+//! | `<!-- session: PLACE: COMMAND; COMMAND -->` | commands, given there one after the other, as a person does: those named go on at a terminal of their own, the others end well sooner or later |
+//! | `<!-- file: PLACE PATH -->` | a file, written there; `>>PATH` appends to it |
 //! | `<!-- shown: WHY -->` | neither; its commands exist all the same, and its configuration loads |
 //!
 //! And two stand alone: `<!-- stage: PLACES` begins a script that makes the places' network, and
@@ -20,12 +21,13 @@ use clap::CommandFactory;
 pub(crate) enum Step {
     Stage { places: Vec<String>, script: String },
     Run { place: String, script: String },
+    Session { place: String, lasting: Vec<String>, script: String },
     File { place: String, path: String, text: String },
     Then { place: String, command: String },
     Shown { kind: String, text: String },
 }
 
-/// The steps of a page. A picture (`text`) is none; any other block must say what it is.
+/// The steps of a page. A picture (`text`) is none; commands must say what is done with them; what else says nothing is shown.
 pub(crate) fn steps(page: &str) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut lines = page.lines();
@@ -53,7 +55,7 @@ pub(crate) fn steps(page: &str) -> Result<Vec<Step>, String> {
 
 fn alone(comment: &str) -> Result<Option<Step>, String> {
     if let Some(rest) = comment.strip_prefix("stage: ") {
-        let (places, script) = rest.split_once('\n').ok_or("a stage without a script")?;
+        let (places, script) = rest.split_once('\n').unwrap_or((rest, ""));
         let places = places.split_whitespace().map(str::to_owned).collect();
         return Ok(Some(Step::Stage { places, script: script.to_owned() }));
     }
@@ -66,13 +68,25 @@ fn block(marker: Option<String>, kind: &str, text: String) -> Result<Option<Step
     if kind == "text" {
         return Ok(None);
     }
-    let marker = marker.ok_or(format!("nothing says what is to be done with\n{text}"))?;
+    let Some(marker) = marker else {
+        let shown = Step::Shown { kind: kind.to_owned(), text };
+        return if kind == "sh" {
+            Err(format!("nothing says what is to be done with {shown:?}"))
+        } else {
+            Ok(Some(shown))
+        };
+    };
     let (what, rest) = marker.split_once(": ").ok_or(format!("{marker:?} says nothing"))?;
     Ok(Some(match (what, rest.split_once(' ')) {
         ("run", None) => Step::Run { place: rest.to_owned(), script: text },
         ("file", Some((place, path))) => Step::File { place: place.to_owned(), path: path.to_owned(), text },
+        ("session", _) => {
+            let (place, lasting) = rest.split_once(": ").unwrap_or((rest, ""));
+            let lasting = lasting.split("; ").filter(|command| !command.is_empty()).map(str::to_owned).collect();
+            Step::Session { place: place.to_owned(), lasting, script: text }
+        }
         ("shown", Some(_)) => Step::Shown { kind: kind.to_owned(), text },
-        _ => return Err(format!("{marker:?}: run: PLACE, file: PLACE PATH, or shown: WHY")),
+        _ => return Err(format!("{marker:?}: run: PLACE, session: PLACE: …, file: PLACE PATH, or shown: WHY")),
     }))
 }
 
