@@ -38,7 +38,10 @@ fn the_how_tos_say_of_each_block_what_is_done_with_it() {
     let fixtures: BTreeSet<String> =
         fs::read_dir("fixtures/config/ok").unwrap().map(|entry| read(&entry.unwrap().path())).collect();
     let (mut run, mut configurations) = (0, 0);
-    for page in pages("docs/howto").into_iter().chain([PathBuf::from("README.md")]) {
+    for page in pages("docs/howto")
+        .into_iter()
+        .chain(["README.md", "docs/install.md", "docs/decision-rules.md"].map(PathBuf::from))
+    {
         // That those of the README load is a trial of its own.
         let is_howto = page.starts_with("docs/howto");
         let steps = shown::steps(&read(&page)).unwrap_or_else(|why| panic!("{}: {why}", page.display()));
@@ -69,6 +72,24 @@ fn well_formed(script: &str, page: &Path) {
     let mut shell = Command::new("sh").arg("-n").stdin(Stdio::piped()).spawn().unwrap();
     shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
     assert!(shell.wait().unwrap().success(), "{}:\n{script}", page.display());
+}
+
+/// What needs neither root nor a daemon: done here, with a recording and a configuration of those names.
+#[test]
+fn what_can_be_done_anywhere_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy("docs/pictures/cut.jsonl", folder.path().join("record.jsonl")).unwrap();
+    fs::copy("fixtures/config/ok/two-tunnels.toml", folder.path().join("other.toml")).unwrap();
+    let programs = Path::new(env!("CARGO_BIN_EXE_adit")).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    for step in shown::steps(&read(Path::new("docs/decision-rules.md"))).unwrap() {
+        let Step::Run { place, script } = step else { continue };
+        assert_eq!(place, "here");
+        let mut shell = Command::new("sh");
+        let done = shell.args(["-ec", &script]).current_dir(folder.path()).env("PATH", &path).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success() && said.contains("-> down"), "{script}{said}{done:?}");
+    }
 }
 
 #[test]

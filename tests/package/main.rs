@@ -10,6 +10,8 @@
 mod machine;
 #[path = "../service/plan.rs"]
 mod plan;
+#[path = "../shown/mod.rs"]
+mod shown;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -92,6 +94,7 @@ fn from_install_to_purge() {
     }
     let before = ours(&machine);
     installed(&machine);
+    begun(&machine);
     configured(&machine);
     upgraded(&machine);
     stopped(&machine);
@@ -127,6 +130,25 @@ fn installed(machine: &Machine) {
     let catalog = machine.say(&["journalctl", "--dump-catalog", "c5a9fa17f8e743a1a1d98ee7a4c05c2c"]);
     assert!(catalog.contains("adit has started"), "{catalog}");
     assert!(machine.say(&["journalctl", "-u", "adit"]).contains("started tunnels=0"), "{}", machine.journal());
+}
+
+/// What docs/install.md has one do first, with a tunnel device that is there and a user of that name.
+fn begun(machine: &Machine) {
+    machine.say(&["useradd", "alice"]);
+    machine.say(&["sh", "-ec", "ip tuntap add tun0 mode tun; ip link set tun0 up; ip addr add 10.77.0.0/31 dev tun0"]);
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/install.md")).unwrap();
+    let mut run = 0;
+    for step in shown::steps(&page).unwrap() {
+        if let shown::Step::Run { place, script } = step {
+            assert_eq!(place, "machine");
+            machine.say(&["sh", "-ec", &script]);
+            run += 1;
+        }
+    }
+    assert_eq!(run, 1);
+    machine.say(&["setpriv", "--reuid=alice", "--regid=alice", "--init-groups", "adit", "status"]);
+    machine.say(&["ip", "link", "delete", "tun0"]);
+    machine.say(&["userdel", "alice"]);
 }
 
 /// Two tunnels, of which one is drained.
