@@ -439,7 +439,7 @@ pub enum Sa {
 /// `adit notify`
 #[derive(Debug, Subcommand)]
 pub enum Notify {
-    /// Send a test message to each [[notify]] of a configuration, or to one of them
+    /// Send a test message to everybody who is told by a configuration, or to one of them
     ///
     /// Runs the program, or asks the webhook, as the daemon's messenger does, and says what came of it: what the program
     /// said and how it ended, what the webhook answered. The test is made by whoever runs this, not by the daemon, which

@@ -1,4 +1,4 @@
-//! The configuration's manual, made from [`reference`]: the page adit.toml(5), and `docs/configuration.md`.
+//! The configuration's manual, made from [`mod@reference`]: the page adit.toml(5), and `docs/configuration.md`.
 
 use std::fmt::Write;
 

@@ -27,7 +27,7 @@
 //! | `refused` | what later versions will do |
 //! | `defaults` | every default and limit |
 //! | `effective` | a configuration written out again |
-//! | [`reference`] | every key in words, for the manual |
+//! | [`mod@reference`] | every key in words, for the manual |
 //! | [`propose`] | a configuration from what the kernel has |
 //! | [`import`] | a configuration from a Cloudflare export |
 //! | `lines` | TOML, line by line |

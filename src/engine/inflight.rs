@@ -90,7 +90,7 @@ pub enum Settled {
     NeverSent,
 }
 
-/// The probes of one tunnel, by sequence; or its rounds ([`super::rounds`]), by their number.
+/// The probes of one tunnel, by sequence; or its rounds (`rounds`), by their number.
 #[derive(Debug, Clone, Default)]
 pub struct InFlight {
     /// Sequence of the first of `probes`.

@@ -116,7 +116,7 @@ pub struct Setup {
 /// A probe in the caller's buffer, to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// The tunnel, by index; from [`endpoints::FIRST`] on an endpoint, from [`diagnose::FIRST`] on a leg of a diagnosis.
+    /// The tunnel, by index; from `endpoints::FIRST` on an endpoint, from `diagnose::FIRST` on a leg of a diagnosis.
     pub tunnel: u32,
     /// The probe's sequence in it.
     pub sequence: u64,

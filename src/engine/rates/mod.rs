@@ -2,7 +2,7 @@
 //! alone changes a state.
 //!
 //! PURE, and beside the engine: nothing here decides about a tunnel. The times come from a model of one tunnel's
-//! probes ([`beat`]), which knows when they leave and when their outcomes are known; the chances from the rules of
+//! probes (`beat`), which knows when they leave and when their outcomes are known; the chances from the rules of
 //! [`super::health`] for probes each of which is lost with the same probability, whatever became of the others.
 //! `tests/rates.rs` holds both against the engine itself in virtual time.
 //!
