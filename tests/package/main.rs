@@ -134,8 +134,10 @@ fn installed(machine: &Machine) {
 
 /// What docs/install.md has one do first, with a tunnel device that is there and a user of that name.
 fn begun(machine: &Machine) {
+    const TUNNEL: &str = "mkdir -p /dev/net; mknod /dev/net/tun c 10 200
+        ip tuntap add tun0 mode tun; ip link set tun0 up; ip addr add 10.77.0.0/31 dev tun0";
     machine.say(&["useradd", "alice"]);
-    machine.say(&["sh", "-ec", "ip tuntap add tun0 mode tun; ip link set tun0 up; ip addr add 10.77.0.0/31 dev tun0"]);
+    machine.say(&["sh", "-ec", TUNNEL]);
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/install.md")).unwrap();
     let mut run = 0;
     for step in shown::steps(&page).unwrap() {
@@ -146,6 +148,7 @@ fn begun(machine: &Machine) {
         }
     }
     assert_eq!(run, 1);
+    // As the page says of her.
     machine.say(&["setpriv", "--reuid=alice", "--regid=alice", "--init-groups", "adit", "status"]);
     machine.say(&["ip", "link", "delete", "tun0"]);
     machine.say(&["userdel", "alice"]);
