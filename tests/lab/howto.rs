@@ -159,7 +159,6 @@ impl Place {
     }
 
     /// Begins something that goes on, at a terminal of its own, and has it say something.
-    #[expect(clippy::disallowed_methods, reason = "a process takes the time it takes")]
     fn last(&mut self, line: &str) -> Result<(), Failed> {
         let line = line.split(" #").next().unwrap_or_default().trim_end_matches([' ', '&']);
         let log = format!("/run/log-{}", self.lasting.len());
