@@ -77,6 +77,41 @@ fn fetch(accept: &str) -> String {
     })
 }
 
+/// On a host that is so busy that a text takes seconds.
+#[test]
+fn who_has_waited_for_a_text_makes_no_other() {
+    let mut sim = Sim::new(vec![sim::tunnel(0), sim::tunnel(1)], vec![sim::route(0)], 7);
+    sim.run_until(at_ms(10_000));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answers: Vec<String> = runtime.block_on(async {
+        let (ask, mut questions) = mpsc::channel(8);
+        let (_last_event, heard) = watch::channel(0);
+        let handle = Handle::new(ask, heard);
+        let clients: Vec<_> = (0..3)
+            .map(|_| {
+                let (mut ours, theirs) = tokio::io::duplex(1 << 20);
+                let visit = attend(theirs, (0, 0), handle.clone());
+                let asking = async move {
+                    ours.write_all(b"GET /metrics HTTP/1.1\r\nhost: adit\r\n\r\n").await.unwrap();
+                    let mut answer = String::new();
+                    ours.read_to_string(&mut answer).await.unwrap();
+                    whole(&answer)
+                };
+                async { tokio::join!(asking, visit).0 }
+            })
+            .collect();
+        drop(handle);
+        let answering = async {
+            while let Some(question) = questions.recv().await {
+                sim.run_for(ms(400));
+                sim.command(question);
+            }
+        };
+        tokio::join!(futures_util::future::join_all(clients), answering).0
+    });
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "texts of different times");
+}
+
 /// The body, put together where it came in chunks (RFC 9112 section 7.1).
 fn whole(answer: &str) -> String {
     let (head, mut rest) = answer.split_once("\r\n\r\n").unwrap();

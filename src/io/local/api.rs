@@ -300,6 +300,8 @@ fn lines(gap: Option<Gap>, events: &[Event]) -> Result<Bytes, serde_json::Error>
         serde_json::to_writer(&mut text, event)?;
         text.push(b'\n');
     }
+    // As of a list: it may wait for a client who does not read.
+    text.shrink_to_fit();
     Ok(text.into())
 }
 

@@ -31,7 +31,6 @@ pub(super) fn text(metrics: Metrics) -> Result<String, fmt::Error> {
     registry.register_collector(Box::new(Snapshot(metrics)));
     let mut text = String::with_capacity(room);
     encode(&mut text, &registry)?;
-    text.shrink_to_fit();
     Ok(text)
 }
 
