@@ -27,7 +27,7 @@ pub(crate) enum Step {
     Shown { kind: String, text: String },
 }
 
-/// The steps of a page. A picture (`text`) is none; commands must say what is done with them; what else says nothing is shown.
+/// The steps of a page. A picture (`text`) is none; any other block must say what it is.
 pub(crate) fn steps(page: &str) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut lines = page.lines();
@@ -68,14 +68,7 @@ fn block(marker: Option<String>, kind: &str, text: String) -> Result<Option<Step
     if kind == "text" {
         return Ok(None);
     }
-    let Some(marker) = marker else {
-        let shown = Step::Shown { kind: kind.to_owned(), text };
-        return if kind == "sh" {
-            Err(format!("nothing says what is to be done with {shown:?}"))
-        } else {
-            Ok(Some(shown))
-        };
-    };
+    let marker = marker.ok_or(format!("nothing says what is to be done with\n{text}"))?;
     let (what, rest) = marker.split_once(": ").ok_or(format!("{marker:?} says nothing"))?;
     Ok(Some(match (what, rest.split_once(' ')) {
         ("run", None) => Step::Run { place: rest.to_owned(), script: text },
