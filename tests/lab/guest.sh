@@ -123,7 +123,7 @@ case $backend in
       -fsdev local,id=share,path=/,security_model=none,multidevs=remap \
       -device virtio-9p-pci,fsdev=share,mount_tag=share \
       -kernel "$cache/vmlinux" -initrd "$cache/initrd" \
-      -append "console=ttyS0 quiet panic=-1 mitigations=off $words" ;;
+      -append "console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh=30 mitigations=off $words" ;;
 esac
 
 # The output goes by way of a pipe. So the guest never gets hold of the caller's
