@@ -9,7 +9,7 @@ cache=${ADIT_LAB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/adit-lab}
 meta=linux-image-amd64
 
 want=${1:-all}
-packages="busybox-static iproute2 iputils-ping kmod procps"
+packages="busybox-static ethtool iproute2 iputils-ping kmod procps"
 case $want in
   uml)  packages="$packages user-mode-linux" ;;
   qemu) packages="$packages qemu-system-x86 cpio xz-utils" ;;
