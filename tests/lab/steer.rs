@@ -247,8 +247,8 @@ fn device(kind: &str, number: usize, near: bool) -> String {
         "vti" => format!("type vti local {ends} key {number}"),
         _ => format!("type xfrm dev wire if_id {number}"),
     };
-    // Linux 6.1.192 can go on for ever in the softirq of a tunnel's GRO cells (seen in the guest, both
-    // processors of it under such a stream, and not by adit's doing); without GRO it has none.
+    // Under such streams the guest's Linux 6.1.192 hung in the softirq that polls a tunnel's GRO cells.
+    // Packets of a device without GRO do not go through them.
     format!(
         "ip link add tun{number} {link}; ethtool -K tun{number} gro off
          echo 0 > /proc/sys/net/ipv4/conf/tun{number}/rp_filter
